@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from queue import Empty, SimpleQueue
-from typing import Protocol, cast
+from typing import cast
 
 from perseus_ds.device.clock_agenda import ClockAgenda, DatedClock, DatedClocks, RequestCounts
 from perseus_ds.device.clock_change import AskedClocks, ClockChange, Steps
@@ -31,15 +31,11 @@ from perseus_ds.schedule import Kind
 Act = Callable[[], None]
 
 
-class Alarm(Protocol):
-    """Calls somebody at a moment of the device's time: virtual time itself, or a thread that sleeps."""
-
-    def at(self, moment_s: float, act: Act) -> Act:
-        """Have something done at a moment; return what cancels it."""
-
-
 class HostAlarm:
-    """Call at a moment of a device's time from a thread that sleeps until then; the newest moment counts."""
+    """Call at a moment of a device's time from a thread that sleeps until then; the newest moment counts.
+
+    `VirtualTime` calls by itself.
+    """
 
     def __init__(self, gpu: Gpu, threads: HostThreads) -> None:
         self._gpu = gpu
@@ -47,6 +43,7 @@ class HostAlarm:
         threads.start(self._serve, name="perseus-alarm")
 
     def at(self, moment_s: float, act: Act) -> Act:
+        """Have something done at a moment; return what cancels it."""
         self._queue.put((moment_s, act))
         return lambda: None  # whoever is called too often finds nothing due
 
@@ -68,7 +65,7 @@ class LocalClocks:
     call raises it.
     """
 
-    def __init__(self, gpu: Gpu, alarm: Alarm) -> None:
+    def __init__(self, gpu: Gpu, alarm: HostAlarm | VirtualTime) -> None:
         self._gpu = gpu
         self._alarm = alarm
         self._agenda = ClockAgenda()
@@ -412,7 +409,7 @@ _UNKNOWN = Ask(-1)  # no clock
 class ClockSequencer:
     """Walk an iteration's clock schedule with the engine's instructions, and request what changes.
 
-    ``latency_s`` is how long a change of clock takes.
+    ``latency_s`` is how long a change of clock takes; a session sets it.
     """
 
     def __init__(
@@ -421,12 +418,11 @@ class ClockSequencer:
         now_s: Callable[[], float],
         *,
         moment: Callable[[], Moment | None],
-        latency_s: float = 0.0,
     ) -> None:
         self._thread = thread
         self._now_s = now_s
         self._moment = moment
-        self.latency_s = latency_s
+        self.latency_s = 0.0
         self._requested = Ask(None)
 
     def begin(self, schedule: ClockSchedule) -> None:

@@ -179,22 +179,13 @@ def plan_request(context: JobContext, job: Job) -> PlanRequest:
         reserve_pct=objective.reserve_pct,
         split="never" if job.replayed else objective.split,
         waits="never" if job.replayed else objective.waits,
-        budget=_of_whole_iterations(objective)
+        budget=ChangeBudget(None if objective.allows_dates else 0.0, dated=objective.allows_dates)
         if job.replayed
-        else budget_of(
-            objective,
-            profile.calibration,
-            context.capabilities,
-            ranks=job.ranks,
-        ),
+        else budget_of(objective, profile.calibration, context.capabilities, ranks=job.ranks),
         timelines=_prepare_timelines(context),
         objective=objective,
         change=context.reckoning.change,
     )
-
-
-def _of_whole_iterations(objective: Objective) -> ChangeBudget:
-    return ChangeBudget(dated=True) if objective.allows_dates else ChangeBudget(0.0)
 
 
 def budget_of(

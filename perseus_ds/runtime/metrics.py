@@ -211,7 +211,6 @@ def _power_limit_w(gpu: Gpu) -> float | None:
 
 _EVERY_S = 15.0
 _PATIENCE_S = 2.0
-_HIGHEST_PORT = 65_535
 
 
 class Publisher:
@@ -245,15 +244,13 @@ class Publisher:
         """Serve the metrics on a port as well, from another thread; a port that is taken is logged."""
         from prometheus_client import start_http_server  # noqa: PLC0415  # an extra
 
-        why = f"there is no port {port}; name a lower one"
-        if port <= _HIGHEST_PORT:
-            try:
-                self._server, _ = start_http_server(port, registry=self._registry)
-            except OSError as error:
-                why = f"port {port} of this host cannot be served: {error.strerror}"
-                why += "; name another port; each rank of a host takes one, from metrics.port on"
-        if self._server is None:
-            self._say(f"metrics: perseus.metrics.port: {why}; files are written all the same")
+        try:
+            self._server, _ = start_http_server(port, registry=self._registry)
+        except (OSError, OverflowError) as error:  # there are 65535 ports
+            self._say(
+                f"metrics: perseus.metrics.port: port {port} of this host cannot be served: {error}; name "
+                "another port (each rank of a host takes one); files are written all the same"
+            )
 
     def close(self) -> None:
         """End the thread, and leave what holds after the job."""

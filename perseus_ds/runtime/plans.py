@@ -92,7 +92,7 @@ _MOST_LOG_BYTES = 16 << 20
 _PATIENCE_S = 2.0
 
 LONG_S = 60.0
-"""Planning takes seconds; a user who waits this long wonders."""
+"""Planning takes seconds; a user who waits this long wonders, and again after each time twice as long."""
 
 
 def end_in_time(process: subprocess.Popen[bytes], *, patience_s: float = _PATIENCE_S) -> None:
@@ -158,20 +158,6 @@ class BackgroundPlanner:
             end_in_time(self._process)
 
 
-class LongPlanning:
-    """Due after a minute, then each time that planning has taken twice as long as at the last message."""
-
-    def __init__(self) -> None:
-        self._next_s = LONG_S
-
-    def is_due(self, lasted_s: float) -> bool:
-        """Return whether a "still planning" line is due after so long; asked once, answered once."""
-        if lasted_s < self._next_s:
-            return False
-        self._next_s = 2 * lasted_s
-        return True
-
-
 MOST = 4
 """Sizes that are served: a profile, plans and figures of many more would never settle."""
 
@@ -210,7 +196,7 @@ class BatchPlans:
         self._wanted: list[Job] = []
         self.taken = 0
         self.planner: BackgroundPlanner | None = None
-        self._long = LongPlanning()
+        self._long_s = LONG_S
 
     def meet(self, size: int) -> None:
         """Note this rank's own order in batches of a size that is not joined yet."""
@@ -316,8 +302,8 @@ class BatchPlans:
         if self._waits:
             self.planner.wait()
         ready = self.planner.ready()
-        if not ready:
-            self._tell_if_long(self.planner.lasted_s)
+        if not ready and self.planner.lasted_s >= self._long_s:
+            self._log_long(self.planner.lasted_s)
         return self.taken + ready
 
     def take_next(self) -> tuple[int, Phase]:
@@ -379,18 +365,18 @@ class BatchPlans:
     def _start_next(self) -> None:
         if self.planner is None and self._wanted and self._context.job.rank == 0:
             job, directory = self._wanted[0], self._context.directory
-            self._long = LongPlanning()
+            self._long_s = LONG_S
             request = plan_request(self._context, job)
             self.planner = BackgroundPlanner(directory, request, file_for(job, directory))
 
-    def _tell_if_long(self, lasted_s: float) -> None:
-        if self._long.is_due(lasted_s):
-            self._context.log.event(
-                "still_planning",
-                f"{self._name(self._wanted[0])}still planning after {lasted_s:.0f} s: it has low priority "
-                "and waits while this host's processors are busy; until then clocks are the default",
-                lasted_s=lasted_s,
-            )
+    def _log_long(self, lasted_s: float) -> None:
+        self._long_s = 2 * lasted_s
+        self._context.log.event(
+            "still_planning",
+            f"{self._name(self._wanted[0])}still planning after {lasted_s:.0f} s: it has low priority and "
+            "waits while this host's processors are busy; until then clocks are the default",
+            lasted_s=lasted_s,
+        )
 
     def _text(self) -> str:
         """Read what the planner has written, for all ranks."""

@@ -322,10 +322,13 @@ def test_modules_of_the_job_s_folder_are_not_taken_for_ours(
 
 
 def test_a_planner_that_hangs_for_a_day_is_told_eleven_times() -> None:
-    long = plans.LongPlanning()
-    told = [second for second in range(24 * 3600) if long.is_due(second)]
-    assert told == [60 * 2**doubling for doubling in range(11)]
-    assert told[0] == plans.LONG_S
+    batches = plans.BatchPlans(context := MagicMock(), *[MagicMock()] * 3, waits=False)
+    batches._wanted = [context.job]
+    for second in range(24 * 3600):
+        batches.planner = SimpleNamespace(lasted_s=second, ready=lambda: False)
+        batches.ready()
+    told = [call.kwargs["lasted_s"] for call in context.log.event.call_args_list]
+    assert told == [plans.LONG_S * 2**doubling for doubling in range(11)]
 
 
 # Processes of ours that are to end, whatever they are about.
