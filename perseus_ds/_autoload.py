@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import import_module
+from importlib import import_module, util
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
@@ -71,27 +71,18 @@ class _Awaiting(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        del path, target  # the search below knows them again
         search = fullname, get_ident()
         if fullname not in self._adapters or search in self._searching:
             return None
-        self._searching.add(search)  # a finder may search from the start again
+        self._searching.add(search)  # it comes back to this finder
         try:
-            spec = self._find_with_others(fullname, path, target)
+            spec = util.find_spec(fullname)
         finally:
             self._searching.discard(search)
         if spec is not None and spec.loader is not None and hasattr(spec.loader, "exec_module"):
             spec.loader = _PassingLoader(spec.loader, partial(self._ran, fullname))
         return spec
-
-    def _find_with_others(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
-    ) -> ModuleSpec | None:
-        finders = list(sys.meta_path)
-        for finder in finders[finders.index(self) + 1 :] if self in finders else ():
-            spec = finder.find_spec(fullname, path, target) if hasattr(finder, "find_spec") else None
-            if spec is not None:
-                return spec
-        return None
 
     def _ran(self, fullname: str, module: ModuleType) -> None:
         adapter = self._adapters.pop(fullname, None)
