@@ -36,7 +36,7 @@ def guard(fileno: int, parent: int, restore_clock_mhz: int | None = None) -> int
             return RESTORED  # gone before it took anything
         policy = Policy((Rule(),), restore_clock_mhz=restore_clock_mhz)
         server = Server(policy, killed_together=leave_control_group())
-        peer = Peer(parent, os.getuid(), os.getgid())
+        peer = Peer(parent, os.getuid())
         return RESTORED if serve(ClientConnection(client, peer, server), ends) else 1
 
 

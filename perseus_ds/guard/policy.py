@@ -18,7 +18,6 @@ class Peer:
 
     pid: int
     uid: int
-    gid: int
     cgroup: str = ""
     devices: str = ""
 
@@ -88,6 +87,3 @@ class Policy:
         if clock_mhz >= self.floor_mhz:
             return clock_mhz
         return min((clock for clock in clocks_mhz if clock >= self.floor_mhz), default=clocks_mhz[0])
-
-
-ALLOW_ALL = Policy((Rule(),))

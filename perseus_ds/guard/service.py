@@ -72,7 +72,7 @@ def peer_of(sock: socket.socket) -> tuple[Peer, int]:
     Source: unix(7), SO_PEERCRED: the credentials at the time of connect, not to be forged.
     """
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, gid = _CREDENTIALS.unpack(raw)
+    pid, uid, _ = _CREDENTIALS.unpack(raw)
     pidfd = -1
     try:
         raw = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, _DESCRIPTOR.size)
@@ -83,7 +83,7 @@ def peer_of(sock: socket.socket) -> tuple[Peer, int]:
     groups = control_groups(pid)
     if pidfd < 0 or select.select([pidfd], [], [], 0)[0]:
         groups = {}
-    return Peer(pid, uid, gid, groups.get("", ""), groups.get("devices", "")), pidfd
+    return Peer(pid, uid, groups.get("", ""), groups.get("devices", "")), pidfd
 
 
 def may_open(peer: Peer, device: str) -> bool:

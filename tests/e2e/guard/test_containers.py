@@ -269,7 +269,7 @@ def test_a_guard_that_may_not_leave_says_so_first(node: FakeNvml, group: Path, c
 @needs_groups
 def test_a_service_that_ignores_its_children_hands_out_nothing(group: Path) -> None:
     """A shell may pass it on; the kernel reaps the children then, and nobody knows how they ended."""
-    peer = Peer(os.getpid(), 0, 0, cgroup=f"/{group.relative_to(ROOT)}")
+    peer = Peer(os.getpid(), 0, cgroup=f"/{group.relative_to(ROOT)}")
     assert may_open(peer, "/dev/null")
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
@@ -289,7 +289,7 @@ def test_a_gpu_is_a_clients_own_where_its_device_controller_lets_it_open_it() ->
     group.mkdir()
     try:
         (group / "devices.deny").write_text("c 1:5 rwm")  # /dev/zero
-        peer = Peer(os.getpid(), 0, 0, devices=f"/{group.name}")
+        peer = Peer(os.getpid(), 0, devices=f"/{group.name}")
         assert (may_open(peer, "/dev/null"), may_open(peer, "/dev/zero")) == (True, False)
     finally:
         group.rmdir()
@@ -310,7 +310,7 @@ def test_the_group_that_cannot_be_joined_is_the_one_that_is_named(group: Path) -
     threaded = group.with_name("threaded")
     threaded.mkdir()
     (threaded / "cgroup.type").write_text("threaded")
-    peer = Peer(os.getpid(), 0, 0, cgroup=f"/{group.relative_to(ROOT)}", devices="/")
+    peer = Peer(os.getpid(), 0, cgroup=f"/{group.relative_to(ROOT)}", devices="/")
     try:
         with pytest.raises(DevicePermissionError, match=f"{group}/cgroup.procs"):
             may_open(peer, "/dev/null")

@@ -36,12 +36,12 @@ from perseus_ds.guard.claim import OwnershipLock
 from perseus_ds.guard.client import GuardedGpu, Heartbeat, RequestChannel, reacquire
 from perseus_ds.guard.connection import ClientConnection, Server, serve
 from perseus_ds.guard.open import NullGpu
-from perseus_ds.guard.policy import ALLOW_ALL, Peer, Policy, Rule
+from perseus_ds.guard.policy import Peer, Policy, Rule
 from perseus_ds.guard.protocol import KIND, MAX_BYTES, MalformedError, decode, encode, encode_request, refusal
 from perseus_ds.guard.spawn import open_guarded
 
 LONG_S = 30.0
-PEER = Peer(0, 1000, 1000)
+ALLOW_ALL, PEER = Policy((Rule(),)), Peer(0, 1000)
 
 
 class Guard:

@@ -45,7 +45,7 @@ def test_it_is_ours_and_its_groups_and_nobody_elses_and_knows_who_connects(path:
         os.close(pidfd)
         sock.close()
         groups = control_groups(os.getpid())
-        assert (peer.pid, peer.uid, peer.gid) == (os.getpid(), os.getuid(), os.getgid())
+        assert (peer.pid, peer.uid) == (os.getpid(), os.getuid())
         assert (peer.cgroup, peer.devices) == (groups.get("", ""), groups.get("devices", ""))
     assert not path.exists()
     with pytest.raises(ConfigError, match="no-such-group"), listen(path, "no-such-group"):
@@ -139,7 +139,7 @@ def test_a_log_that_hangs_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> No
 
 # Who may take which GPU, and how low its clock may go.
 
-ALICE = Peer(pid=10, uid=1000, gid=100, cgroup="/kubepods/pod1")
+ALICE = Peer(pid=10, uid=1000, cgroup="/kubepods/pod1")
 
 
 @pytest.mark.parametrize(
@@ -179,8 +179,8 @@ def test_who_is_no_rules_business_is_known_before_it_says_a_word() -> None:
     policy = Policy((rule_of("user=1001 gpus=*"), rule_of("cgroup=/other gpus=own")))
     with pytest.raises(DevicePermissionError, match="any GPU"):
         policy.check_connection(ALICE)
-    policy.check_connection(Peer(pid=10, uid=1001, gid=100))
-    policy.check_connection(Peer(pid=10, uid=7, gid=7, cgroup="/other/pod"))
+    policy.check_connection(Peer(pid=10, uid=1001))
+    policy.check_connection(Peer(pid=10, uid=7, cgroup="/other/pod"))
 
 
 @pytest.mark.parametrize(("asked_mhz", "set_mhz"), [(1200, 1200), (900, 900), (210, 900)])
