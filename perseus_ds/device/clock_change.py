@@ -277,11 +277,6 @@ class ClockChange:
             )
 
     @classmethod
-    def of_latency(cls, latency_s: float) -> ClockChange:
-        """Take all of a known latency as settling, the same both ways."""
-        return cls(settle_up_s=latency_s, settle_down_s=latency_s)
-
-    @classmethod
     def of(cls, able: Capabilities, calibration: Calibration | None = None, *, gpus: int = 1) -> ClockChange:
         """Read the model off a calibration, where it states nothing off what the device declares.
 

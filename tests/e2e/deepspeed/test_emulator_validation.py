@@ -95,7 +95,7 @@ def test_time_energy_and_decisions_agree(
     cluster = ClusterShape(
         REPLICAS,
         gpus_per_node=1,
-        change=ClockChange.of_latency(latency_s),
+        change=ClockChange(0.0, latency_s, latency_s),
         reckoned=ClockChange(told["call_s"], settle_s, settle_s),
         waiting_w={int(mhz): watts for mhz, watts in MODEL.blocking_w},
     )

@@ -101,7 +101,7 @@ def test_what_is_planned_within_a_budget_is_what_is_played(rate: float) -> None:
 
 
 def test_changes_longer_than_an_iteration_are_refused_unless_none_is_made() -> None:
-    slow = ClockChange.of_latency(60.0)
+    slow = ClockChange(0.0, 60.0, 60.0)
     with pytest.raises(PlanError, match="60 s"):
         built(Switching(slow))
     plans = built(Switching(slow, budget=ChangeBudget(0.0)))

@@ -26,7 +26,7 @@ TWO = two_plans()
 FORWARD, BACKWARD = (TWO.options[0, kind] for kind in (Kind.FORWARD, Kind.BACKWARD))
 SAME = {1400: 50.0, 1000: 50.0}
 BY_CLOCK = {1400: 60.0, 1000: 40.0}
-HALF_A_SECOND = ClockChange.of_latency(0.5)
+HALF_A_SECOND = ClockChange(0.0, 0.5, 0.5)
 BASELINE_J = 1600.0
 
 

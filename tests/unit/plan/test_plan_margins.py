@@ -69,7 +69,7 @@ def test_the_plan_that_loses_no_time_takes_all_the_time_there_is(latency_s: floa
     points = {
         key: (replace(own[0], time_s=1.03 * own[1].time_s), *own[1:]) for key, own in TRUE.points.items()
     }
-    switching = Switching(ClockChange.of_latency(latency_s))
+    switching = Switching(ClockChange(0.0, latency_s, latency_s))
     plans = build(replace(TRUE, points=points), SCHEDULE, blocking_power_w=70.0, switching=switching)
     assert plans.t_min_s < 0.99 * plans.baseline.iteration_time_s
     chosen = select(plans, Objective())

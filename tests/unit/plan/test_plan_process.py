@@ -70,7 +70,7 @@ def test_the_time_that_the_objective_allows_has_a_plan_of_its_own(tmp_path: Path
 def test_it_works_out_what_to_expect_of_the_plan_that_the_job_will_run(tmp_path: Path) -> None:
     """Beside the training: the job finds in the file what it would have worked out itself."""
     profile = replace(textbook_profile([1.0, 1.1], variation=0.01), blocking_w={1410: 70.0, 750: 50.0})
-    objective, change = Objective("max_slowdown", max_slowdown_pct=10.0), ClockChange.of_latency(0.01)
+    objective, change = Objective("max_slowdown", max_slowdown_pct=10.0), ClockChange(0.0, 0.01, 0.01)
     fingerprint = {"gpu": "one", "replicas": "2"}
     request = replace(REQUEST, fingerprint=fingerprint, objective=objective, change=change)
     plans = planned(tmp_path, request, profile)

@@ -98,7 +98,7 @@ def planned(switching: Switching = Switching(), *, waiting: bool = False) -> Pla
 
 @pytest.fixture(scope="module", params=[0.0, 0.004])
 def plans(request: pytest.FixtureRequest) -> PlanSet:
-    return planned(Switching(ClockChange.of_latency(request.param)))
+    return planned(Switching(ClockChange(0.0, request.param, request.param)))
 
 
 def times_between(plans: PlanSet, count: int) -> list[tuple[int, float]]:
@@ -161,7 +161,7 @@ def test_where_no_two_plans_lie_around_a_time_nothing_is_added(plans: PlanSet) -
     [
         (Switching(split="never"), False),
         (Switching(budget=ChangeBudget(3.0)), False),
-        (Switching(ClockChange.of_latency(0.002), waits="automatic"), True),
+        (Switching(ClockChange(0.0, 0.002, 0.002), waits="automatic"), True),
     ],
 )
 def test_what_a_mixture_could_break_is_left_alone(switching: Switching, *, waiting: bool) -> None:

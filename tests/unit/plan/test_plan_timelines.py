@@ -35,7 +35,7 @@ EVERY_CLOCK = textbook_profile([1.0, 1.1])
 PROFILE = replace(EVERY_CLOCK, points={key: points[::3] for key, points in EVERY_CLOCK.points.items()})
 MEMORY_MHZ = 810
 SPARED_W = {MEMORY_MHZ: 12.5}
-CHANGE = ClockChange.of_latency(0.001)
+CHANGE = ClockChange(0.0, 0.001, 0.001)
 
 
 def line(stage: int, kind: Kind, slower: float, cheaper: float) -> ClockSegments:

@@ -119,7 +119,7 @@ def test_loads_of_another_number_are_none(channel: ControlChannel, loads: list[L
 
 def test_a_paced_replica_leaves_its_low_clock_before_the_next_iteration(channel: ControlChannel) -> None:
     put: list[tuple[Ask, ...]] = []
-    schedules = ClockSchedules(planned(), pipeline_rank=0, change=ClockChange.of_latency(0.02))
+    schedules = ClockSchedules(planned(), pipeline_rank=0, change=ClockChange(0.0, 0.02, 0.02))
     plans = NotedPlans(other=2.0, forecast_error=0.001)
     active_plan = ActivePlan(schedules, index(), replica_plans=plans, pacer=pacer(channel, plans))
     requests = MagicMock(spec=ClockThread, put=lambda asks, *_: put.append(asks))

@@ -51,7 +51,7 @@ def asking() -> Asking:
 def planned(*clocks_mhz: int | tuple[int, ...], duration_s: float = 1.0) -> ClockSchedule:
     """Computations follow without a wait; several clocks share their computation equally."""
     computed = played(0.0, duration_s, *((mhz,) if isinstance(mhz, int) else mhz for mhz in clocks_mhz))
-    requests = requests_of(computed, len(computed) * duration_s, ClockChange.of_latency(LEAD_S))
+    requests = requests_of(computed, len(computed) * duration_s, ClockChange(0.0, LEAD_S, LEAD_S))
     return ClockSchedule.of(requests, computed[0].parts[0].clocks, len(computed))
 
 
@@ -132,7 +132,7 @@ def test_the_first_computation_runs_at_its_clocks_in_every_iteration(rest_s: flo
     clock = VirtualTime()
     gpu = SimulatedGpu(SimulatedSettings(switch_latency_s=LATENCY_S), time=clock)
     computed = played(WAIT_S, WORK_S, (1200, 1410), (1410, 1200))
-    requests = requests_of(computed, ITERATION_S, ClockChange.of_latency(LATENCY_S))
+    requests = requests_of(computed, ITERATION_S, ClockChange(0.0, LATENCY_S, LATENCY_S))
     policy = ClockSchedule.of(requests, (requests[-1].clock_mhz, None), len(computed))
     sequencer = ClockSequencer(ClockThread(gpu, clock), gpu.now_s, moment=lambda: None)
     for iteration in range(3):
@@ -154,7 +154,7 @@ def test_the_first_computation_runs_at_its_clocks_in_every_iteration(rest_s: flo
 
 def test_what_can_wait_for_the_iteration_to_begin_does() -> None:
     computed = played(WAIT_S, WORK_S, (1200, 1410), (1410, 1200))
-    requests = requests_of(computed, ITERATION_S, ClockChange.of_latency(WAIT_S / 2))
+    requests = requests_of(computed, ITERATION_S, ClockChange(0.0, WAIT_S / 2, WAIT_S / 2))
     (asked,) = [one for one in requests if one.position == OPENING]
     assert (asked.clock_mhz, asked.offset_s) == (1410, pytest.approx(WAIT_S / 2 + WORK_S / 2))
 

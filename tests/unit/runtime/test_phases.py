@@ -146,7 +146,7 @@ def test_evaluations_after_every_second_iteration_do_not_hold_up_the_profile() -
 
 
 def active_plan(index: int = 1) -> ActivePlan:
-    schedules = ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange.of_latency(0.02))
+    schedules = ClockSchedules(PLANS, pipeline_rank=0, change=ClockChange(0.0, 0.02, 0.02))
     return ActivePlan(schedules, index_at(PLANS, index))
 
 
@@ -154,7 +154,7 @@ def active_plan(index: int = 1) -> ActivePlan:
 def test_lower_clocks_come_later_where_iterations_of_the_plan_last_longer(every: int, *, ahead: bool) -> None:
     """What is exchanged is the time of the iteration before, whose batch may have been another."""
     plans = replace(PLANS, choice=np.array([[0, 0, 0, 0], [0, 0, 0, 1]]))  # its backward follows at once
-    schedules = ClockSchedules(plans, pipeline_rank=1, change=ClockChange.of_latency(0.1))
+    schedules = ClockSchedules(plans, pipeline_rank=1, change=ClockChange(0.0, 0.1, 0.1))
     plan, longer_s = ActivePlan(schedules, index_at(plans, 1)), 1.2 * plans.plan(1).iteration_time_s
     for index in range(0, 20 * every, every):
         schedule = plan.begin(index, None, settled=True)

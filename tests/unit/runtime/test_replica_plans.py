@@ -24,7 +24,7 @@ from perseus_ds.straggler.replica_plans import ReplicaPlans
 PLANS = two_plans()
 OBJECTIVE = Objective()
 SLOWED = 1.5  # slow enough for the hand-made plan of 8 s beside one of 6 s
-CHANGE = ClockChange.of_latency(0.02)
+CHANGE = ClockChange(0.0, 0.02, 0.02)
 
 
 class Job:

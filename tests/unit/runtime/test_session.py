@@ -46,7 +46,7 @@ class At(Phase):
 
 def running() -> Running:
     plans = two_plans()
-    schedules = ClockSchedules(plans, pipeline_rank=0, change=ClockChange.of_latency(0.02))
+    schedules = ClockSchedules(plans, pipeline_rank=0, change=ClockChange(0.0, 0.02, 0.02))
     active_plan = ActivePlan(schedules, index_at(plans, 1))
     return Running(active_plan, lambda: None, every_iterations=3, audit_iterations=2)
 
