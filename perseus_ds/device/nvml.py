@@ -200,16 +200,12 @@ class NvmlGpu(LibraryGpu):
 
     def _read_identity(self) -> Identity:
         nvml, handle = self._nvml, self._handle
-
-        def text(value: str | bytes) -> str:  # any generation of pynvml
-            return value.decode() if isinstance(value, bytes) else value
-
         return self._ask(
             lambda: Identity(
-                name=text(nvml.nvmlDeviceGetName(handle)),
-                uuid=text(nvml.nvmlDeviceGetUUID(handle)),
-                pci_bus_id=text(nvml.nvmlDeviceGetPciInfo(handle).busId),
-                driver=text(nvml.nvmlSystemGetDriverVersion()),
+                name=nvml.nvmlDeviceGetName(handle),
+                uuid=nvml.nvmlDeviceGetUUID(handle),
+                pci_bus_id=nvml.nvmlDeviceGetPciInfo(handle).busId,
+                driver=nvml.nvmlSystemGetDriverVersion(),
                 index=int(nvml.nvmlDeviceGetIndex(handle)),
             ),
             name="identify",
