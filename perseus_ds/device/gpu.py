@@ -432,7 +432,8 @@ class Gpu(GpuReader):
         """Return whether clocks that are asked for are set just now, as far as is known."""
         return self.given_up() is None
 
-    def _check_clock(self, clock_mhz: int) -> None:
+    def check_clock(self, clock_mhz: int) -> None:
+        """Refuse a clock that is not on the grid."""
         able = self.capabilities()
         if clock_mhz not in able.clocks_mhz:
             what = f"{clock_mhz} MHz is not a clock of {self.identify().name}"
@@ -515,7 +516,7 @@ class LibraryGpu(Gpu):
             raise
 
     def _lock(self, clock_mhz: int, call: Callable[[], object]) -> None:
-        self._check_clock(clock_mhz)
+        self.check_clock(clock_mhz)
         try:
             self._ask(call, name=f"lock {clock_mhz} MHz")
         except ValueRefusedError:

@@ -349,7 +349,7 @@ class GuardedGpu(ReadThroughGpu):
         self._listener.start()
 
     def lock_clock(self, clock_mhz: int) -> None:
-        self._check_clock(clock_mhz)
+        self.check_clock(clock_mhz)
         self.requests.ask([DatedClock(time.monotonic(), clock_mhz)])
         self._asked_mhz = clock_mhz
 

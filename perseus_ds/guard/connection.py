@@ -195,11 +195,9 @@ class ClientConnection:
         if verb in {"lock", "reset"}:
             wanted_mhz = None
             if verb == "lock":
-                clock_mhz, able = int(number(message, "clock_mhz")), writer.claim.gpu.capabilities()
-                if clock_mhz not in able.clocks_mhz:
-                    what = f"{clock_mhz} MHz is not a clock of {writer.claim.uuid}"
-                    raise DeviceUnsupportedError(f"{what}: it has {able.grid}")
-                wanted_mhz = self._server.policy.clamped_mhz(clock_mhz, able.clocks_mhz)
+                gpu, clock_mhz = writer.claim.gpu, int(number(message, "clock_mhz"))
+                gpu.check_clock(clock_mhz)
+                wanted_mhz = self._server.policy.clamped_mhz(clock_mhz, gpu.capabilities().clocks_mhz)
             due_s = number(message, "at_s") if "at_s" in message else None
             writer.request(int(number(message, "number")), wanted_mhz, due_s)
         elif verb == "expect":

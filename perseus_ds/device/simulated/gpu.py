@@ -439,7 +439,7 @@ class SimulatedGpu(Gpu):
 
     def lock_clock(self, clock_mhz: int) -> None:
         """Schedule a switch, unless ``refuses_mhz`` names the clock; the last one again costs nothing."""
-        self._check_clock(clock_mhz)
+        self.check_clock(clock_mhz)
         if clock_mhz in self.settings.refuses_mhz:
             self._refused_mhz |= {clock_mhz}
             raise ValueRefusedError(f"{self.model.name}: lock {clock_mhz} MHz: refused")
