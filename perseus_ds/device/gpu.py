@@ -303,9 +303,9 @@ class GpuReader(ABC):
         """Read the temperature of this GPU's chip."""
         return None
 
-    def operator_settings(self) -> OperatorSettings | None:
+    def operator_settings(self) -> OperatorSettings:
         """Read what operators have set of this GPU's power and clocks; a lost GPU alone is an error."""
-        return None
+        return OperatorSettings()
 
     def now_s(self) -> float:
         """Read the time base of this device's energy and instructions: the host's monotonic clock."""

@@ -332,8 +332,7 @@ class ClockWriter:
             return True  # the next look tells
 
     def _read_settings(self) -> dict[str, str]:
-        found = self.claim.gpu.operator_settings()
-        return {} if found is None else found.fields()
+        return self.claim.gpu.operator_settings().fields()
 
     def _observe_settings(self, now_s: float) -> None:
         """Report every change of what operators set, now and then; the next look compares with the new."""

@@ -197,7 +197,7 @@ def members_of(adapter: Adapter, gpu: Gpu, channel: ControlChannel) -> list[Memb
     """
 
     def mine() -> Member:
-        identity, place, settings = gpu.identify(), adapter.place(), gpu.operator_settings()
+        identity, place = gpu.identify(), adapter.place()
         device = identity.pci_bus_id or identity.uuid
         return Member(
             place,
@@ -205,7 +205,7 @@ def members_of(adapter: Adapter, gpu: Gpu, channel: ControlChannel) -> list[Memb
             identity.name,
             identity.driver,
             adapter.traits(),
-            {} if settings is None else settings.fields(),
+            gpu.operator_settings().fields(),
         )
 
     members = channel.gather_results(mine)

@@ -201,10 +201,9 @@ def _ratio(percent: float | None) -> float | None:
 
 def _power_limit_w(gpu: Gpu) -> float | None:
     try:
-        settings = gpu.operator_settings()
+        return gpu.operator_settings().limit_w
     except DeviceError:
         return None
-    return None if settings is None else settings.limit_w
 
 
 # The thread that writes a rank's numbers to a file for monitoring, and serves them on a port if asked to.
