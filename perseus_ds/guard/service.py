@@ -80,8 +80,10 @@ def peer_of(sock: socket.socket) -> tuple[Peer, int]:
     except OSError:  # before 6.5: by its number, at once
         with contextlib.suppress(OSError, AttributeError):
             pidfd = os.pidfd_open(pid)
-    groups = control_groups(pid)
-    if pidfd < 0 or select.select([pidfd], [], [], 0)[0]:
+    groups, ended = control_groups(pid), select.poll()  # select() takes no descriptor above 1023
+    if pidfd >= 0:
+        ended.register(pidfd, select.POLLIN)
+    if pidfd < 0 or ended.poll(0):
         groups = {}
     return Peer(pid, uid, groups.get("", ""), groups.get("devices", "")), pidfd
 
@@ -333,7 +335,7 @@ def notify(state: str) -> None:
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.setblocking(False)
         sock.connect("\0" + address[1:] if address.startswith("@") else address)
         sock.send(state.encode())

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import resource
 import socket
 import stat
 import sys
@@ -24,7 +25,7 @@ from perseus_ds.guard.log import log_event
 from perseus_ds.guard.policy import Peer, Policy, control_groups
 from perseus_ds.guard.protocol import KIND
 from perseus_ds.guard.rules import rule_of
-from perseus_ds.guard.service import ServiceLog, listen, peer_of
+from perseus_ds.guard.service import ServiceLog, listen, notify, peer_of
 
 # The service's socket: whose it is, and whose file is never removed for it.
 
@@ -51,6 +52,23 @@ def test_it_is_ours_and_its_groups_and_nobody_elses_and_knows_who_connects(path:
     with pytest.raises(ConfigError, match="no-such-group"), listen(path, "no-such-group"):
         pass
     assert not path.exists()
+
+
+def test_many_clients_end_no_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by the numbers of their descriptors, nor when none is left for a sign of life."""
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/nobody")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, before[1]))
+    held = [os.dup(0) for _ in range(1100)]
+    try:
+        with (ends := socket.socketpair(socket.AF_UNIX, KIND))[0], ends[1]:
+            held.append(peer_of(ends[0])[1])
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
+        notify("WATCHDOG=1")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for descriptor in held:
+            os.close(descriptor)
 
 
 def test_a_second_service_is_refused_and_that_of_one_that_is_gone_taken_over(path: Path) -> None:
