@@ -245,7 +245,7 @@ def reacquire(
     while not over.wait(next(pauses)):
         try:
             sock = connect()
-        except DeviceError:  # a service that is not there yet
+        except (DeviceError, OSError):  # a service that is not there yet, or no descriptor is left
             continue
         try:
             ask(sock, wanted)

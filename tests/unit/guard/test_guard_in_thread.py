@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -402,7 +403,7 @@ def test_a_service_that_is_back_is_met_soon(gone_s: float) -> None:
 
 
 def test_a_job_that_ends_asks_no_more() -> None:
-    connect = Mock(side_effect=DeviceError("nobody is there"))
+    connect = Mock(side_effect=cycle([DeviceError("nobody is there"), OSError("no descriptor is left")]))
     assert reacquire(connect, b"", over=Passing(ends_s=3.0)) is None
 
 

@@ -1,7 +1,5 @@
 """The node's service: who may take which GPU, its socket, what it logs; containers and launchers."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging
