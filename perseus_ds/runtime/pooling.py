@@ -66,22 +66,28 @@ def pool(measured: Iterable[Measured]) -> Pooled:
     where another of its stage is not. GPUs as they are made differ by a few percent: these are averaged.
     """
     everyone = list(measured)
-    unhindered = _without_hindered(everyone)
-    points = _group(one.estimate.points for one in unhindered)
-    return Pooled(
-        points={key: _mean(group) for key, group in points.items()},
+    estimates = [one.estimate for one in _without_hindered(everyone)]
+    return replace(
+        _average(estimates),
         fixed_s=_fixed_s(everyone) | _transfers_s(everyone),
-        blocking_power_w=fmean(one.estimate.blocking_power_w for one in unhindered),
-        spread=max(one.estimate.spread for one in unhindered),
-        larger=_means(one.estimate.larger for one in unhindered),
-        size_variation=fmean(one.estimate.size_variation for one in unhindered),
-        loads=joined_loads(one.estimate.loads for one in unhindered),
-        thermal=mean_thermal([one.estimate.thermal for one in unhindered]),
+        thermal=mean_thermal([one.thermal for one in estimates]),
         steady_state_c=_means(
-            dict.fromkeys(one.estimate.points, one.estimate.steady_state_c)
-            for one in unhindered
-            if one.estimate.steady_state_c is not None
+            dict.fromkeys(one.points, one.steady_state_c)
+            for one in estimates
+            if one.steady_state_c is not None
         ),
+    )
+
+
+def _average(parts: Sequence[Estimate] | Sequence[Pooled]) -> Pooled:
+    return Pooled(
+        points={key: _mean(group) for key, group in _group(one.points for one in parts).items()},
+        fixed_s={key: min(group) for key, group in _group(one.fixed_s for one in parts).items()},
+        blocking_power_w=fmean(one.blocking_power_w for one in parts),
+        spread=max(one.spread for one in parts),
+        larger=_means(one.larger for one in parts),
+        size_variation=fmean(one.size_variation for one in parts),
+        loads=joined_loads(one.loads for one in parts),
     )
 
 
@@ -127,26 +133,16 @@ def _fixed_s(everyone: Sequence[Measured]) -> dict[Computation, float]:
 
 def both(there: Pooled, back: Pooled) -> Pooled:
     """Average two windows at one clock; what they differ by is part of the error."""
-    points = {}
-    for key, point in there.points.items():
-        other = back.points.get(key, point)
-        time_s, energy_j = abs(point.time_s - other.time_s) / 2, abs(point.energy_j - other.energy_j) / 2
-        mean = _mean([point, other])
+    mean = _average([there, back])
+    points = dict(mean.points)
+    for key in there.points.keys() & back.points:
+        one, other, point = there.points[key], back.points[key], points[key]
         points[key] = replace(
-            mean,
-            time_se_s=max(mean.time_se_s, time_s),
-            energy_se_j=max(mean.energy_se_j, energy_j),
+            point,
+            time_se_s=max(point.time_se_s, abs(one.time_s - other.time_s) / 2),
+            energy_se_j=max(point.energy_se_j, abs(one.energy_j - other.energy_j) / 2),
         )
-    return replace(
-        there,
-        points=points,
-        fixed_s={key: min(time_s, back.fixed_s.get(key, time_s)) for key, time_s in there.fixed_s.items()},
-        blocking_power_w=fmean([there.blocking_power_w, back.blocking_power_w]),
-        spread=max(there.spread, back.spread),
-        larger=_means([there.larger, back.larger]),
-        size_variation=fmean([there.size_variation, back.size_variation]),
-        loads=joined_loads([there.loads, back.loads]),
-    )
+    return replace(mean, points=points)
 
 
 def _transfers_s(everyone: Sequence[Measured]) -> dict[Computation, float]:
