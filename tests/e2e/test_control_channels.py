@@ -10,7 +10,7 @@ import torch.distributed as dist
 from ranks import run_ranks
 
 from perseus_ds.runtime.channel import ControlChannel, Reach
-from perseus_ds.runtime.emulation_links import TimeMessages
+from perseus_ds.runtime.emulation import TimeMessages
 from perseus_ds.runtime.rendezvous import rendezvous
 
 pytestmark = pytest.mark.e2e

@@ -17,8 +17,7 @@ from perseus_ds.device.simulated.settings import SimulatedSettings, simulated_se
 from perseus_ds.errors import ConfigError, ProfileError
 from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence, write_trace
 from perseus_ds.runtime.adapter import Batch
-from perseus_ds.runtime.emulation import EmulatedRank, LoadShare, works_of
-from perseus_ds.runtime.emulation_links import Links, Neighbours, routes_of
+from perseus_ds.runtime.emulation import EmulatedRank, Links, LoadShare, Neighbours, routes_of, works_of
 from perseus_ds.schedule import Instruction, Kind, Load, Schedule, dag_of, textbook, with_rendezvous
 
 ONE = Batch(1)
