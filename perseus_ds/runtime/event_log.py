@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from perseus_ds.errors import as_perseus_error
 from perseus_ds.plan import PlanSet
 from perseus_ds.run_directory.events import append_event
 from perseus_ds.run_directory.paths import RunDirectory
@@ -106,8 +107,9 @@ class EventLog:
         """
         try:
             is_done = self._writes.write(act)
-        except OSError as error:
-            self.line(f"{path} is not written{lost and f' {lost}'}: {error.strerror}")
+        except Exception as error:  # noqa: BLE001  # whatever it is, a file is no reason to stop training
+            reason = getattr(error, "strerror", None) or as_perseus_error(error).message
+            self.line(f"{path} is not written{lost and f' {lost}'}: {reason}")
             return False
         if not is_done:
             self.line_once("the disk of the run directory is slow: training does not wait for its files")
@@ -135,13 +137,12 @@ class LateWrites:
         self._waiting: deque[Callable[[], object]] = deque()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._error: OSError | None = None
+        self._error: Exception | None = None
 
     def write(self, act: Callable[[], object]) -> bool:
         """Write, after all before it; return whether that is done.
 
-        Raises:
-            OSError: this write failed, or one before it that was not waited for.
+        Raises what this write raised, or one before it that was not waited for.
         """
         with self._lock:
             self._waiting.append(act)
@@ -175,7 +176,7 @@ class LateWrites:
                 act = self._waiting.popleft()
             try:
                 act()
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001  # the writes after it have their turn
                 self._error = error
 
 
