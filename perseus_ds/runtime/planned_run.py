@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-import numpy as np
-
 from perseus_ds.device.gpu import Capabilities
 from perseus_ds.errors import PlanError
 from perseus_ds.plan import (
@@ -24,14 +22,13 @@ from perseus_ds.plan import (
     too_little_reserve,
 )
 from perseus_ds.plan.select import faster_plan
-from perseus_ds.profile import Computation, LoadFit, Profile, differ
+from perseus_ds.profile import Computation, LoadFit, Profile
 from perseus_ds.run_directory.records import Summary, write_summary, write_timelines
-from perseus_ds.runtime.accounting import Mode, RankBooks, RankReport, Total
+from perseus_ds.runtime.accounting import Mode, RankBooks, RankReport
 from perseus_ds.runtime.channel import IterationPacer
 from perseus_ds.runtime.clocks import ClockSchedules
 from perseus_ds.runtime.context import JobContext, profile_in
 from perseus_ds.runtime.event_log import StragglerReporter, log_troubles
-from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.phases import ActivePlan, Running
 from perseus_ds.runtime.recorder import Arrivals
 from perseus_ds.runtime.summaries import (
@@ -127,16 +124,6 @@ def other_temperature(
             "remove profile.json and the plan to measure again"
         )
     return ""
-
-
-def size_in_words(job: Job, totals: Mapping[Mode, Total]) -> str:
-    """State to which size of a microbatch both sides were brought, where sizes differ."""
-    samples = [one for mode in (Mode.BASELINE, Mode.PERSEUS) for one in totals[mode].samples]
-    sizes = np.array([one.size for one in samples])
-    if not differ(sizes):
-        return ""
-    forwards = sum(one.kind.runs_forward for one in job.order)  # each chunk of a microbatch counts it
-    return f", for microbatches of {sizes.mean() / forwards:.0f} elements"
 
 
 def with_error(value_pct: float, within_pct: float | None, *, decimals: int = 2, signed: bool = False) -> str:
@@ -432,16 +419,14 @@ class PlannedRun:
         fewest = min(summary.perseus.iterations, summary.baseline.iterations)
         early = "early figure, " if fewest < _FEWEST else ""
         beside = " beside a straggler" if summary.facts.get(BESIDE_A_STRAGGLER) else ""
-        job = self._context.job
-        size = size_in_words(job, self._books.totals[job.schedule.microbatches])
         self._event(
             "measured",
             f"measured{beside}: {early}"
             f"{with_error(summary.saving_pct, summary.saving_within_pct, decimals=1)} energy saved, "
             f"iteration time {with_error(summary.slowdown_pct, summary.slowdown_within_pct, signed=True)} "
             f"({summary.perseus.iterations} iterations at the plan, "
-            f"{summary.baseline.iterations} at default clocks{size})",
-            microbatches=job.schedule.microbatches,
+            f"{summary.baseline.iterations} at default clocks)",
+            microbatches=self._context.job.schedule.microbatches,
             saving_pct=summary.saving_pct,
             saving_se_pct=summary.saving_se_pct,
             slowdown_pct=summary.slowdown_pct,

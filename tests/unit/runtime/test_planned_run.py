@@ -82,22 +82,6 @@ def test_the_planners_figures_hold_for_as_many_replicas(replicas: int, index: in
 # Lines on a measured saving: its error, its absence, and what an audit ends.
 
 
-@pytest.mark.parametrize(("name", "chunks"), [("1f1b", 1), ("interleaved", 2)])
-def test_the_size_of_a_microbatch_is_that_of_one_pass(name: str, chunks: int) -> None:
-    """Every chunk of a microbatch counts its elements: 4 microbatches of 100 on average."""
-    schedule = textbook(name, stages=2 * chunks, microbatches=4, chunks=chunks)
-    job = Job(0, 2, 0, 0, schedule, {"replicas": "1"})
-    totals = {
-        mode: Total(
-            2, deque(Sample(at, 1, 1.0, 1.0, each * 4 * chunks) for at, each in enumerate((90.0, 110.0)))
-        )
-        for mode in Mode
-    }
-    assert "of 100 elements" in planned_run.size_in_words(job, totals)
-    alike = {mode: Total(1, deque([Sample(0, 1, 1.0, 1.0, 400.0)])) for mode in Mode}
-    assert planned_run.size_in_words(job, alike) == ""
-
-
 def test_a_host_that_cannot_keep_up_claims_nothing() -> None:
     kept_up, at_the_limit, too_late = (
         RankReport(0, 0, 0, {}, Spent(), {}, overrun_share=share) for share in (0.0, 0.01, 0.02)
