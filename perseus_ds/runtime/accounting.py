@@ -164,11 +164,8 @@ class RankBooks:
             self.add(mode, iteration)
             if mode is Mode.NEITHER:
                 continue
-            lasted_s = []
-            for one in iteration.intervals:
-                duration_s = one.end_s - one.start_s
-                if one.instruction.kind.is_computation:
-                    lasted_s.append(duration_s)
+            computed = (one for one in iteration.intervals if one.instruction.kind.is_computation)
+            lasted_s = [one.end_s - one.start_s for one in computed]
             key = iteration.microbatches, mode
             count, sums = self._durations.get(key, (0, [0.0] * len(lasted_s)))
             if len(sums) == len(lasted_s):  # else it stopped half-way
@@ -213,7 +210,7 @@ class RankBooks:
         if not opened or self.watch.period_s is None:
             opened.clear()
             return
-        short_s = _SAMPLE_PERIODS * (self.watch.period_s or 0.0)
+        short_s = _SAMPLE_PERIODS * self.watch.period_s
         trace = self.watch.trace(opened[0].start_s)
         while opened and len(trace.time_s):
             block = opened[0]

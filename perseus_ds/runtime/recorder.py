@@ -335,10 +335,7 @@ class Recorder:
             else:
                 ours_s = min(max(marks.ours_s, last_s), begin_s)
                 own_s, outside_s = ours_s - last_s, begin_s - ours_s
-        size = 0.0
-        for one in intervals:
-            if one.load is not None and one.instruction.kind.runs_forward:
-                size += one.load.tokens
+        forwards = (one.load for one in intervals if one.instruction.kind.runs_forward)
         return Iteration(
             index,
             start_s,
@@ -348,7 +345,7 @@ class Recorder:
             outside_s=outside_s,
             resumed=marks.resumed,
             microbatches=marks.microbatches,
-            size=size,
+            size=sum(load.tokens for load in forwards if load is not None),
             skipped=marks.skipped,
         )
 
@@ -446,14 +443,10 @@ class Arrivals:
         for iteration in passed:
             if iteration.resumed or iteration.void or iteration.skipped:
                 continue
-            reducing_s = 0.0
-            for one in iteration.intervals:
-                if one.instruction.kind is Kind.REDUCE_GRADS:
-                    reducing_s += one.end_s - one.start_s
+            reductions = (i for i in iteration.intervals if i.instruction.kind is Kind.REDUCE_GRADS)
+            reducing_s = sum(one.end_s - one.start_s for one in reductions)
             waited_s = max(0.0, reducing_s - self._reduction_s)
             self._own_s[iteration.index] = iteration.duration_s - waited_s
         found = self._own_s.pop(index, None)
-        for older in list(self._own_s):
-            if older < index:
-                del self._own_s[older]
+        self._own_s = {later: own_s for later, own_s in self._own_s.items() if later > index}
         return found
