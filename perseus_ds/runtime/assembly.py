@@ -131,7 +131,7 @@ def _publish(session: Session, context: JobContext, local_rank: int, plans: Batc
     )
     folder = context.directory.metrics if settings.folder is None else Path(settings.folder)
     path = folder / f"{figures.host}.{figures.gpu_uuid}.prom"  # jobs of a node may share the folder
-    publisher = Publisher(figures, path, say=context.log.line_here)
+    publisher = Publisher(figures, path.absolute(), say=context.log.line_here)
     undo.append(publisher.close)
     if settings.port is not None:
         publisher.serve(settings.port + local_rank)

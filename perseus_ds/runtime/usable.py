@@ -50,12 +50,13 @@ def check_usable(config: PerseusConfig) -> None:
 def run_directory_of(config: PerseusConfig) -> tuple[Path, str]:
     """Lock the directory that this job writes to; return it, and why it is not the block's if it is not.
 
-    The profile and the plans of the block's directory are used in both cases.
+    The profile and the plans of the block's directory are used in both cases. Paths are absolute: a program
+    may change its working directory while it trains.
 
     Raises:
         ConfigError: too many jobs have the block's directory.
     """
-    asked = Path(config.run_dir)
+    asked = Path(config.run_dir).absolute()
     if _only_runs_a_plan_of(config):
         path = _elsewhere(asked)
         _copy_plans(asked, path, replace=True)
@@ -82,7 +83,7 @@ def _only_runs_a_plan_of(config: PerseusConfig) -> bool:
 def _elsewhere(asked: Path) -> Path:
     """A directory of the same name among the runs of the working directory, else a temporary one."""
     try:
-        return claim(Path("perseus_runs", asked.absolute().name or "run"))[0]
+        return claim(Path("perseus_runs", asked.name or "run").absolute())[0]
     except OSError:
         return Path(tempfile.mkdtemp(prefix="perseus-"))
 

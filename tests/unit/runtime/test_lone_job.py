@@ -138,6 +138,18 @@ def test_profile_stays_at_the_highest_clock_afterwards(tmp_path: Path) -> None:
     assert "running" not in names_of(run_dir)
 
 
+def test_a_program_may_leave_its_folder_while_it_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (other := tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with served(Path("run"), metrics={"enabled": True, "folder": "metrics"}) as loop:
+        monkeypatch.chdir(other)
+        train(loop, tmp_path / "run", "profiling")
+    assert list(other.iterdir()) == []
+    assert not (tmp_path / "run" / "lock.json").exists()
+
+
 @pytest.mark.parametrize("policy", ["no_slowdown", "min_energy"])
 def test_a_job_without_slack_is_told_that_nothing_can_be_saved_at_no_slowdown(
     tmp_path: Path, policy: str
