@@ -33,8 +33,9 @@ def control_groups(pid: int | str = "self") -> dict[str, str]:
     """Return a process's control groups, by controller; version 2 has none of a name. Source: cgroups(7)."""
     groups: dict[str, str] = {}
     with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace").splitlines():
-            _, controllers, path = line.split(":", 2)
+        # A name may hold any end of a line but this one: with others a user would choose the group seen here.
+        for line in filter(None, Path(f"/proc/{pid}/cgroup").read_bytes().split(b"\n")):
+            _, controllers, path = line.decode(errors="replace").split(":", 2)
             groups.update(dict.fromkeys(controllers.split(","), path))
     return groups
 

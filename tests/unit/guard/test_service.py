@@ -69,6 +69,14 @@ def test_many_clients_end_no_service(monkeypatch: pytest.MonkeyPatch) -> None:
             os.close(descriptor)
 
 
+@pytest.mark.parametrize("end", ["\r", "\x0c", "\x85", "\u2028"])
+def test_nobody_names_a_control_group_so_that_it_is_taken_for_another(end: str, tmp_path: Path) -> None:
+    text = f"1:devices:/user{end}1:devices:/kubepods\n0::/user{end}0::/kubepods{end}bad\n"
+    (tmp_path / "cgroup").write_bytes(text.encode())
+    known = {"devices": f"/user{end}1:devices:/kubepods", "": f"/user{end}0::/kubepods{end}bad"}
+    assert control_groups(f"../{tmp_path}") == known
+
+
 def test_a_second_service_is_refused_and_that_of_one_that_is_gone_taken_over(path: Path) -> None:
     path.parent.mkdir()
     with socket.socket(socket.AF_UNIX, KIND) as dead:
