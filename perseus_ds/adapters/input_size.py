@@ -154,6 +154,8 @@ def _numbers(thing: object) -> _Numbers | None:
     if type(thing) is torch.Tensor:
         if thing.device.type != "cpu" or not 0 < thing.numel() <= _MOST_READ or thing.is_complex():
             return None
+        if thing.dtype is torch.bfloat16:  # which numpy lacks
+            thing = thing.float()
         thing = thing.detach().numpy()
     if type(thing) is np.ndarray and 0 < thing.size <= _MOST_READ and thing.dtype.kind in "biuf":
         return thing.astype(float)

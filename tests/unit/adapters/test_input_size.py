@@ -31,6 +31,7 @@ BATCHES: dict[str, tuple[Any, Load | None]] = {
     "inputs of a tuple": ((IDS, torch.zeros(2, 9)), Load(12.0, 72.0)),
     "a mapping": ({"input_ids": IDS, "labels": IDS}, Load(12.0, 72.0)),
     "padding shortens attention": ({"input_ids": IDS, "attention_mask": MASK}, Load(12.0, 40.0)),
+    "a mask in bfloat16": ({"input_ids": IDS, "attention_mask": MASK.bfloat16()}, Load(12.0, 40.0)),
     "a mask of another kind": ({"input_ids": IDS, "attention_mask": SQUARE}, Load(12.0, 72.0)),
     "boundaries": ({"tokens": torch.zeros(1, 12), "cu_seqlens": BOUNDARIES}, PACKED),
     "boundaries padded at their end": ({"cu_seqlens": torch.tensor([[0, 3, 10, 12, 0, 0]])}, PACKED),
