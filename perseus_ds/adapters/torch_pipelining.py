@@ -165,12 +165,6 @@ def splits_rows(schedule: PipelineSchedule) -> bool:
     return all(spec is None for spec in given)
 
 
-def actions_of(schedule: PipelineSchedule) -> Sequence[Sequence[Action]] | None:
-    """Return what all ranks of the pipeline run, as torch wrote it down; None where it did not."""
-    actions = getattr(schedule, "pipeline_order_with_comms", None)
-    return None if actions is None else [actions[rank] for rank in sorted(actions)]
-
-
 # What torch's schedules run, in our words.
 
 KINDS: Mapping[str, Kind] = {
@@ -402,7 +396,7 @@ class PipeliningAdapter(HookedAdapter):
 
     def _order(self) -> Order:
         first, reduces = self._stages[0], self._data_parallel.reduces
-        written = actions_of(self._schedule)
+        written = getattr(self._schedule, "pipeline_order_with_comms", None)  # of all ranks, by rank
         if written is not None:
             overlaps = at_once(self._schedule) is not None
             return written_order(written[first.group_rank], reduces=reduces, at_once=overlaps)
