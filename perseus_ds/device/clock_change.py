@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
@@ -171,9 +171,6 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 # What a GPU's clock and counter really do on this node: call, settle up and down, counter period.
 
-Pause = Callable[[float], None]
-"""Lets so many seconds of the device's time pass."""
-
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
@@ -197,13 +194,12 @@ class Calibration:
         return max(known, default=None)
 
 
-def calibrate(gpu: Gpu, *, in_step: bool = False, pause: Pause | None = None) -> Calibration:
+def calibrate(gpu: Gpu, *, in_step: bool = False) -> Calibration:
     """Do all of `calibration_steps` at once, for whoever has nothing else to do meanwhile."""
-    pause = pause or gpu.sleep
     with closing(calibration_steps(gpu, in_step=in_step)) as steps:
         while True:
             try:
-                pause(next(steps))
+                gpu.sleep(next(steps))
             except StopIteration as end:
                 found: Calibration = end.value
                 return found

@@ -38,7 +38,7 @@ def test_the_latency_and_the_counters_period_are_found(time: VirtualTime, latenc
     """A higher clock is in force no later than said: else kernels behind a change begin at the lower one."""
     gpu = simulated(time, switch_latency_s=latency_s)
     began_s = time.now_s()
-    found = calibrate(gpu, pause=time.pass_s)
+    found = calibrate(gpu)
     assert found.up_s is not None
     assert latency_s - 1e-9 <= found.up_s <= latency_s + 0.002
     assert found.down_s == pytest.approx(latency_s, abs=0.002)
@@ -60,19 +60,22 @@ def test_a_power_limit_that_follows_the_load_does_not_look_like_a_slow_rise(time
             running[:] = [gpu.begin(next(kernels))]
             gpu.release(running[0])
 
+    gpu.sleep = pause
     pause(0.001)
     assert gpu.achieved().clock_mhz < 1380
-    found = calibrate(gpu, pause=pause)
+    found = calibrate(gpu)
     assert (found.up_s, found.down_s) == pytest.approx((0.004, 0.004), abs=0.002)
 
 
 def test_calibration_ends_with_a_clock_not_reached_and_rare_looks_tell_nothing(time: VirtualTime) -> None:
     slow = simulated(time, switch_latency_s=30.0)
     began_s = time.now_s()
-    found = calibrate(slow, pause=time.pass_s)
+    found = calibrate(slow)
     assert (found.up_s, found.down_s, found.unreached) == (None, None, 1)
     assert time.now_s() - began_s < 0.7
-    found = calibrate(simulated(time), pause=lambda _: time.pass_s(0.050))
+    rare = simulated(time)
+    rare.sleep = lambda _: time.pass_s(0.050)
+    found = calibrate(rare)
     assert (found.up_s, found.down_s, found.unreached) == (None, None, 0)
     looks = (0.040, 0.009, True), (0.040, 0.011, False), (0.006, 0.002, True), (None, 0.0, False)
     for total_s, blur_s, told in looks:
@@ -90,7 +93,7 @@ def test_changes_in_step_begin_at_the_same_beats_of_the_hosts_clock() -> None:
     for began_s, latency_s in ((10.0, 0.006), (10.017, 0.037)):
         time = VirtualTime(began_s)
         gpu = NotingGpu(SimulatedSettings(switch_latency_s=latency_s), time=time)
-        found = calibrate(gpu, in_step=True, pause=time.pass_s)
+        found = calibrate(gpu, in_step=True)
         assert found.up_s == pytest.approx(latency_s, abs=0.002)
         asked_s.append([asked % 0.050 for asked in gpu.asked_s[1:]])  # the first is only where it begins
     for phase_s in (phase for phases in asked_s for phase in phases):
@@ -103,12 +106,12 @@ def test_an_idle_device_is_not_held_back(time: VirtualTime, idle: int) -> None:
     gpu = simulated(time, throttle_mhz=600)
     if idle:
         gpu.achieved = lambda: Achieved(210, EventReason.GPU_IDLE)
-    found = calibrate(gpu, pause=time.pass_s)
+    found = calibrate(gpu)
     assert (found.unreached, found.idle) == (1, idle)
 
 
-def test_a_device_without_clock_and_counter_has_nothing_to_measure(time: VirtualTime) -> None:
-    assert calibrate(NullGpu(), pause=time.pass_s) == Calibration(None, None, None, None, None, 0)
+def test_a_device_without_clock_and_counter_has_nothing_to_measure() -> None:
+    assert calibrate(NullGpu()) == Calibration(None, None, None, None, None, 0)
     assert ClockChange.of(NullGpu().capabilities()) == ClockChange()
 
 

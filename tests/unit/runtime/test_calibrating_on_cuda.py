@@ -168,7 +168,8 @@ def lone(host: VirtualHost, folder: Path, **gpu: object) -> Rank:
 @pytest.mark.parametrize("tells_idle", [True, False])
 def test_an_idling_gpu_is_measured_under_load(host: VirtualHost, tmp_path: Path, *, tells_idle: bool) -> None:
     rank = lone(host, tmp_path, tells_idle=tells_idle)
-    before = calibrate(rank.gpu, pause=host.sleep)
+    rank.gpu.sleep = host.sleep
+    before = calibrate(rank.gpu)
     assert before.switch_latency_s is None, "before the first iteration it tells nothing"
     rank.train()
     [event] = events_of(tmp_path)
