@@ -125,10 +125,10 @@ class AmdGpu(LibraryGpu):
                 return request.pci_bus_id.lower().endswith(str(smi.amdsmi_get_gpu_device_bdf(handle)).lower())
             return index == request.local_rank
 
-        found = [one for one in enumerate(handles) if self._ask(partial(matches, *one), name="identify")]
-        if not found:
-            raise DeviceAbsentError(f"{self._what}: no such device among {len(handles)}", hint="amd-smi list")
-        return found[0]
+        for one in enumerate(handles):
+            if self._ask(partial(matches, *one), name="identify"):
+                return one
+        raise DeviceAbsentError(f"{self._what}: no such device among {len(handles)}", hint="amd-smi list")
 
     def _read_identity(self, index: int) -> Identity:
         smi, handle = self._smi, self._handle
