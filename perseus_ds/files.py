@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypeGuard
 
 from perseus_ds.errors import PerseusError, ProfileError
 
@@ -203,6 +203,11 @@ def _whole(text: str) -> int:
     if len(text.lstrip("-")) > _MOST_DIGITS:
         raise PerseusError(f"has a whole number of {len(text)} digits")
     return int(text)
+
+
+def is_whole(value: object, least: int, most: int) -> TypeGuard[int]:
+    """Return whether a value that was read is a whole number within bounds; true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def _not_a_number(text: str) -> float:

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from perseus_ds.errors import DeviceError, DevicePermissionError, PerseusError
-from perseus_ds.files import check_folder, read_json, reason_of, write_atomically
+from perseus_ds.files import check_folder, is_whole, read_json, reason_of, write_atomically
 
 BACKENDS = ("nvml", "amdsmi")
 VARIABLE = "PERSEUS_GUARD_DIR"
@@ -141,15 +141,11 @@ def _parse(uuid: str, content: object) -> Journal:
     restore_clock_mhz, texts = content.get("found_mhz", 0), ("name", "owner", "boot_id")
     is_sound = {
         "backend": content.get("backend") in BACKENDS,
-        "found_mhz": restore_clock_mhz is None or _is_number(restore_clock_mhz, 1, _MAX_MHZ),
-        "pid": _is_number(content.get("pid"), 0, _MAX_PID),
+        "found_mhz": restore_clock_mhz is None or is_whole(restore_clock_mhz, 1, _MAX_MHZ),
+        "pid": is_whole(content.get("pid"), 0, _MAX_PID),
         **{key: isinstance(content.get(key), str) and len(content[key]) <= _MAX_TEXT for key in texts},
     }
     for key in (key for key, sound in is_sound.items() if not sound):
         raise PerseusError(f"has {key} {content.get(key)!r:.40}")
     fields = {key: content[key] for key in is_sound if key != "found_mhz"}
     return Journal(uuid=uuid, restore_clock_mhz=restore_clock_mhz, **fields)
-
-
-def _is_number(value: object, low: int, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high

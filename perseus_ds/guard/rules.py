@@ -7,10 +7,9 @@ import pwd
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeGuard
 
 from perseus_ds.errors import ConfigError, PerseusError
-from perseus_ds.files import read_bounded
+from perseus_ds.files import is_whole, read_bounded
 from perseus_ds.guard.policy import Policy, Rule
 
 DEFAULT_RULES = Path("/etc/perseus/guardd.toml")
@@ -48,9 +47,9 @@ def _rules(content: Mapping[str, object]) -> tuple[Policy, tuple[str, ...]]:
             raise ConfigError(f"{key} is not a known key", hint=f"known: {', '.join(_FILE_KEYS)}")
     floor_mhz, allow = content.get("floor_mhz", 0), content.get("allow", [])
     restore_clock_mhz = content.get("restore_clock_mhz")
-    if not _is_clock(floor_mhz, lowest=0):
+    if not is_whole(floor_mhz, 0, _MAX_MHZ):
         raise ConfigError(f"floor_mhz is {floor_mhz!r}", hint=f"expected 0 to {_MAX_MHZ}")
-    if restore_clock_mhz is not None and not _is_clock(restore_clock_mhz, lowest=1):
+    if restore_clock_mhz is not None and not is_whole(restore_clock_mhz, 1, _MAX_MHZ):
         raise ConfigError(f"restore_clock_mhz is {restore_clock_mhz!r}", hint=f"expected 1 to {_MAX_MHZ}")
     if not isinstance(allow, list) or not all(isinstance(one, str) for one in allow):
         raise ConfigError(f"allow is {allow!r:.80}, not a list of rules", hint=_EXAMPLE)
@@ -62,10 +61,6 @@ def _rules(content: Mapping[str, object]) -> tuple[Policy, tuple[str, ...]]:
         except UnknownUserError as error:
             skipped.append(f"rule {number} is skipped: {error.message}")
     return Policy(tuple(kept), floor_mhz, restore_clock_mhz), tuple(skipped)
-
-
-def _is_clock(value: object, *, lowest: int) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and lowest <= value <= _MAX_MHZ
 
 
 def rule_of(text: str) -> Rule:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import PerseusError
-from perseus_ds.files import parse_json, read_bounded
+from perseus_ds.files import is_whole, parse_json, read_bounded
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory, write_json
 from perseus_ds.run_directory.records import read_places
@@ -27,6 +27,7 @@ from perseus_ds.run_directory.records import read_places
 POWER_CAP_FILE = "power_cap.json"
 _NAME = re.compile(r"pipeline_(0|[1-9][0-9]{0,8})\.json|power_cap\.json")
 _MOST_BYTES = 4096
+_LAST_PID = 1 << 22  # linux/threads.h
 _RANGES = {"slowdown": (1.0, 1e6), "power_w": (1e-3, 1e9), "until": (0.0, 1e11)}
 _OVER = {"ended": "its job has ended", "disabled": "its job has switched perseus off"}
 
@@ -180,15 +181,14 @@ def _slow_pipelines(
     directory: RunDirectory, attached: Mapping[str, object], pipeline: int | None, host: str | None
 ) -> list[int]:
     """Return the pipelines that a slowdown is for, or refuse it."""
-    pipelines = _count(attached, "replicas")
-    if pipelines == 1:
+    if (pipelines := attached.get("replicas")) == 1:
         raise PerseusError(f"{directory.path}: its job has one pipeline and nobody waits for it")
     if attached.get("stragglers") is False:
         raise PerseusError(f"{directory.path}: its job has straggler.enabled false")
     if (pipeline is None) == (host is None):
         raise PerseusError("a slowdown needs a pipeline or a host")
     if pipeline is not None:
-        if pipeline < 0 or (pipelines is not None and pipeline >= pipelines):
+        if pipeline < 0 or is_whole(pipelines, 1, pipeline):
             raise PerseusError(f"pipeline {pipeline} does not exist: the job has {pipelines}, counted from 0")
         return [pipeline]
     places = read_places(directory.places)
@@ -212,8 +212,8 @@ def _running_job(directory: RunDirectory) -> Mapping[str, object]:
         over = _OVER.get(name, over)
     if attached is None:
         raise PerseusError(f"{directory.path}: no job has started here yet")
-    pid = _count(attached, "pid")
-    if attached.get("host") == socket.gethostname() and pid is not None:  # no other host's can be seen
+    pid = attached.get("pid")
+    if attached.get("host") == socket.gethostname() and is_whole(pid, 1, _LAST_PID):  # elsewhere not seen
         try:
             os.kill(pid, 0)
         except OSError as error:
@@ -221,14 +221,6 @@ def _running_job(directory: RunDirectory) -> Mapping[str, object]:
     if over is not None:
         raise PerseusError(f"{directory.path}: {over}, nobody would receive it")
     return attached
-
-
-def _count(attached: Mapping[str, object], key: str) -> int | None:
-    """Return a number of the journal; None where it has none that a process or a pipeline can have."""
-    value = attached.get(key)
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**31:
-        return value
-    return None
 
 
 def _number(content: Mapping[str, object], key: str) -> float:
