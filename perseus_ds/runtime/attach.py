@@ -224,10 +224,12 @@ def _register() -> None:
     Exit handlers do not run where a worker ends by ``os._exit`` or is killed: the guard restores the clocks,
     and ``perseus-ds report`` draws what was measured.
     """
-    atexit.register(_end)
+    atexit.register(_end, os.getpid())
 
 
-def _end() -> None:
+def _end(pid: int) -> None:
+    if os.getpid() != pid:
+        return  # a child that was forked: the job is its parent's
     well = not any(hasattr(sys, name) for name in _LAST_ERROR)
     for session in list(_open_sessions):
         session.end(well=well)

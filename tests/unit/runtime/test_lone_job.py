@@ -26,6 +26,7 @@ from perseus_ds.plan.clock_requests import play
 from perseus_ds.profile import read_profile
 from perseus_ds.run_directory.paths import write_json
 from perseus_ds.run_directory.records import read_places, read_ranks, read_summary, read_timelines
+from perseus_ds.runtime import attach
 from perseus_ds.runtime.adapter import InstructionListener
 from perseus_ds.runtime.attach import activate, begin, deactivate, session_of
 from perseus_ds.runtime.kernel_tracing import SETTLING
@@ -164,6 +165,8 @@ def test_a_job_whose_process_group_is_made_anew_is_served_anew(tmp_path: Path) -
     activate(first, partial(LoopAdapter, first), block=block_of(run_dir))
     stranded = session_of(first)
     train(first, run_dir, "calibrated")
+    attach._end(os.getpid() + 1)  # in a child that was forked
+    assert not stranded.left
     dist.destroy_process_group()
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     activate(second, partial(LoopAdapter, second), block=block_of(run_dir))
