@@ -8,7 +8,7 @@ from pathlib import Path
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.runtime.accounting import RankBooks
 from perseus_ds.runtime.adapter import Adapter, InstructionListener, Place, WithoutInstructions
-from perseus_ds.runtime.clocks import ClockSequencer, ClockThread
+from perseus_ds.runtime.clocks import ClockSequencer
 from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.cuda_timer import stopwatch_for
 from perseus_ds.runtime.emulation import emulate
@@ -21,7 +21,7 @@ from perseus_ds.runtime.plans import BatchPlans, StartAction, StartDecision
 from perseus_ds.runtime.recorder import Arrivals, Recorder
 from perseus_ds.runtime.session import Session
 from perseus_ds.runtime.shared_device import SharedDevice
-from perseus_ds.runtime.status import ConflictMonitor, NoticeWatch, StatusExchange, StatusLayout
+from perseus_ds.runtime.status import ConflictMonitor, NoticeWatch, StatusExchange
 from perseus_ds.runtime.user_loads import READ_AHEAD, UserLoads, given_by_all
 from perseus_ds.straggler.notices import Notices
 
@@ -62,8 +62,13 @@ def assemble(
     )
     arrivals = Arrivals(job.order, pipeline_rank=job.pipeline_rank, behind=stopwatch.behind)
     plans = BatchPlans(context, adapter, books, arrivals, waits=virtual is not None)
-    exchange = _exchange(
-        context, arrivals=arrivals, requests=requests, watch=watch, monitor=monitor, undo=undo
+    exchange = StatusExchange(
+        context,
+        arrivals=arrivals,
+        watch=watch,
+        asked=requests.asked,
+        conflict_monitor=monitor,
+        notices=_notices(context, undo),
     )
     undo.append(plans.close)
     session = Session(
@@ -88,32 +93,15 @@ def assemble(
     return session
 
 
-def _exchange(
-    context: JobContext,
-    *,
-    arrivals: Arrivals,
-    requests: ClockThread,
-    watch: EnergyWatch,
-    monitor: ConflictMonitor,
-    undo: Undo,
-) -> StatusExchange:
-    """Build what tells all ranks of each other, and on rank 0 of notices."""
-    job, directory, notices = context.job, context.directory, None
-    if job.rank == 0:
-        read = Notices(directory.notices, replicas=sum(map(len, job.sets)))
-        notices = NoticeWatch(read, context.log, sets=job.sets, directory=directory.path)
-        undo.append(notices.close)
-    replicas = job.replicas if context.config.straggler.enabled else 1
-    return StatusExchange(
-        context.channel,
-        StatusLayout(replicas=replicas, replica=job.replica),
-        arrivals=arrivals,
-        watch=watch,
-        asked=requests.asked,
-        reckoning=context.reckoning,
-        conflict_monitor=monitor,
-        notices=notices,
-    )
+def _notices(context: JobContext, undo: Undo) -> NoticeWatch | None:
+    """Watch for notices on rank 0, which informs the others."""
+    job, directory = context.job, context.directory
+    if job.rank != 0:
+        return None
+    read = Notices(directory.notices, replicas=sum(map(len, job.sets)))
+    notices = NoticeWatch(read, context.log, sets=job.sets, directory=directory.path)
+    undo.append(notices.close)
+    return notices
 
 
 def _publish(session: Session, context: JobContext, local_rank: int, plans: BatchPlans, undo: Undo) -> None:

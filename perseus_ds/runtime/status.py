@@ -18,8 +18,8 @@ from perseus_ds.device.gpu import Capabilities, ConflictKind, Gpu, Sighting
 from perseus_ds.errors import DeviceLostError, EngineError, PerseusError
 from perseus_ds.files import read_json
 from perseus_ds.run_directory.paths import TOUCH_EVERY_S, RunDirectory, touch, write_json
-from perseus_ds.runtime.channel import FEWEST, MOST, ControlChannel
-from perseus_ds.runtime.context import SwitchLatency
+from perseus_ds.runtime.channel import FEWEST, MOST
+from perseus_ds.runtime.context import JobContext
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Sets
@@ -323,22 +323,20 @@ class StatusExchange:
 
     def __init__(
         self,
-        channel: ControlChannel,
-        layout: StatusLayout,
+        context: JobContext,
         *,
         arrivals: Arrivals,
         watch: EnergyWatch,
         asked: AskedClocks,
-        reckoning: SwitchLatency,
         conflict_monitor: ConflictMonitor,
         notices: NoticeWatch | None,
     ) -> None:
-        self._channel = channel
-        self._layout = layout
-        self._arrivals = arrivals
-        self._watch, self._asked, self._reckoning = watch, asked, reckoning
-        self._conflict_monitor = conflict_monitor
-        self._notices = notices
+        job = context.job
+        replicas = job.replicas if context.config.straggler.enabled else 1
+        self._layout = StatusLayout(replicas=replicas, replica=job.replica)
+        self._context, self._channel = context, context.channel
+        self._arrivals, self._watch, self._asked = arrivals, watch, asked
+        self._conflict_monitor, self._notices = conflict_monitor, notices
 
     def turn(
         self,
@@ -363,7 +361,7 @@ class StatusExchange:
             own_s = self._arrivals.own_s(index - self._arrivals.behind, passed)
             if last is not None:
                 looks = self._watch.looks_between(last.start_s, last.end_s)
-                settle_s = 2.0 * self._reckoning.able.switch_latency_s
+                settle_s = 2.0 * self._context.capabilities.switch_latency_s
                 capped = is_capped(looks, self._asked, settle_s=settle_s)
         if self._notices is not None:
             if self._notices.complaints:

@@ -6,6 +6,7 @@ import re
 import threading
 from itertools import repeat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from lone_job import NotingGpu, logging_in
 
+from perseus_ds.config import PerseusConfig
 from perseus_ds.device.clock_agenda import DatedClock
 from perseus_ds.device.clock_change import AskedClocks
 from perseus_ds.device.gpu import Achieved, Capabilities, ConflictKind, Sighting
@@ -22,7 +24,6 @@ from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory, claim, release
 from perseus_ds.run_directory.records import read_ranks
 from perseus_ds.runtime.channel import FAILED
-from perseus_ds.runtime.context import SwitchLatency
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.recorder import Arrivals, Iteration
 from perseus_ds.runtime.status import ConflictMonitor, JobStatus, NoticeWatch, StatusExchange, StatusLayout
@@ -118,13 +119,16 @@ class Rank:
         self.conflict_monitor = MagicMock(report=MagicMock(return_value=()))
         self.watch = MagicMock(looks_between=MagicMock(return_value=[]))
         self.status_exchange = StatusExchange(
-            self.channel,
-            StatusLayout(replicas=2, replica=1),
+            SimpleNamespace(
+                channel=self.channel,
+                job=SimpleNamespace(replicas=2, replica=1),
+                config=PerseusConfig(),
+                capabilities=Capabilities((1400, 1000), (), True, None, 0.1, 0.02),
+            ),
             arrivals=Arrivals(ORDER, pipeline_rank=0, behind=behind),
             conflict_monitor=self.conflict_monitor,
             watch=self.watch,
             asked=asked,
-            reckoning=SwitchLatency(Capabilities((1400, 1000), (), True, None, 0.1, 0.02)),
             notices=MagicMock(announced=np.array([1.3, 1.0]), power_w=1850.0),
         )
 
