@@ -6,8 +6,6 @@ Every step is a line: rank, step, the exact loss, and P where a plan ran it. It 
 on rank 0's disk. Where torchrun or DeepSpeed set no RANK it takes what ``srun`` sets.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Jobs on two hosts without a shared disk, whose names do not resolve; and hosts that differ."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

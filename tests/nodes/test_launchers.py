@@ -1,7 +1,5 @@
 """Real launchers: torchrun and its restarts and what srun sets, over two hosts; and a slow network disk."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from pathlib import Path

@@ -3,8 +3,6 @@
 Training is as without us, and guards put clocks back.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """The package as a whole: what importing it costs, its layers, its errors, what an installation brings."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Programs beside the package: setup, demo and checks; prolog and epilog of Slurm."""
 
-from __future__ import annotations
-
 import ast
 import os
 import pkgutil

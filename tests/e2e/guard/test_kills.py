@@ -1,7 +1,5 @@
 """However a job ends, no clock stays locked: real processes, real signals, the clocks seen from outside."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

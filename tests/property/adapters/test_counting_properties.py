@@ -1,7 +1,5 @@
 """Counting never raises, whatever a batch holds, and looks at so many of its elements and no more."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, UserDict, deque
 from collections.abc import Iterator
 from itertools import chain, count

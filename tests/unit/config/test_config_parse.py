@@ -1,7 +1,5 @@
 """The block, and the files and words that hold it: what is accepted, and what is refused in one line."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math

@@ -1,7 +1,5 @@
 """The documentation: it builds without a broken link, and what it shows works as it stands there."""
 
-from __future__ import annotations
-
 import json
 import pkgutil
 import re

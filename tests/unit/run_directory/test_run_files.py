@@ -1,7 +1,5 @@
 """Files of a run directory: what comes back, what is refused, why no figure came; who writes to it."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
