@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import get_args
 
 from perseus_ds.cli.job_config import hook_status, read_block_file, read_job_config
@@ -96,7 +95,8 @@ def deepspeed_json_of(job: Sequence[str]) -> str | None:
     for word, following in zip(job, [*job[1:], ""], strict=True):
         flag, equals, value = word.partition("=")
         named = value if equals else following
-        is_file = named.endswith(".json") or (bool(named) and Path(named).is_file())
+        # Path.is_file raises where a word is too long for a name.
+        is_file = named.endswith(".json") or os.path.isfile(named)  # noqa: PTH113
         if flag in _NAMES_JSON and (is_file or (named and flag != "--deepspeed")):
             return named
     return None

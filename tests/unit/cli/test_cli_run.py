@@ -96,6 +96,7 @@ def test_a_bad_block_is_refused_before_a_job_starts(refused: Refused, tmp_path: 
     [
         *("deepspeed t.py", "deepspeed t.py --deepspeed_config", "deepspeed t.py --deepspeed"),
         *("deepspeed t.py --deepspeed --seed 1", "python t.py --config_file acc.yaml"),
+        f"python t.py --prompt {300 * 'x'}",
     ],
 )
 def test_commands_that_name_no_configuration(words: str) -> None:
