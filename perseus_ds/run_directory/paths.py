@@ -317,7 +317,7 @@ def _release_all() -> None:
 
 
 def _is_own(lock: Path) -> bool:
-    return lock.read_text() == json.dumps(asdict(_this_process()))
+    return lock.read_bytes() == json.dumps(asdict(_this_process())).encode()
 
 
 def _this_process() -> LockOwner:

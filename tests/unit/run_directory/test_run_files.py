@@ -304,6 +304,10 @@ def test_an_owner_touches_its_lock_and_nobody_elses(tmp_path: Path) -> None:
     age(foreign, STALE_S)
     touch(path)
     assert time.time() - foreign.stat().st_mtime > STALE_S / 2
+    foreign.write_bytes(b"\xff")
+    touch(path)
+    release(path)
+    assert foreign.exists()
 
 
 @pytest.mark.parametrize("name", [".", "..", "a/..", "link"])
