@@ -346,6 +346,8 @@ def _check_shapes(plans: PlanSet) -> None:
         lengths = {clocks + len(options.timelines), len(options.time_s), len(options.energy_j)}
         if len(lengths) > 1 or (options.margin_s is not None and len(options.margin_s) != clocks):
             raise ValueError(f"{stage}{kind.value} options: columns of unequal length")
+        if not clocks:
+            raise ValueError(f"{stage}{kind.value} options: no clock")
     highest = plans.choice.max(axis=0)
     np.maximum.at(highest, plans.splits.column, plans.splits.option.astype(highest.dtype))
     for instruction, option in zip(computations, highest, strict=True):

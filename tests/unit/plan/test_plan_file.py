@@ -231,6 +231,12 @@ STRUCTURES: dict[str, tuple[Damage, str]] = {
         "has no option",
     ),
     "options of unequal length": (changed("options", 0, "time_s", to=[1.0]), "columns of unequal length"),
+    "options of nothing": (
+        lambda c: c["options"].append(
+            {"stage": 9, "kind": "F", "clock_mhz": [], "time_s": [], "energy_j": []}
+        ),
+        "9F options: no clock",
+    ),
     "clocks reversed": (lambda c: c["options"][0]["clock_mhz"].reverse(), ""),
     "times reversed": (lambda c: c["options"][0]["time_s"].reverse(), ""),
     "0 MHz": (changed("options", 0, "clock_mhz", -1, to=0), "clock_mhz"),
