@@ -133,7 +133,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except OSError as error:
-        reason = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        name = error.filename2 or error.filename  # of a file that is replaced the first is a temporary one
+        reason = f"{name}: {error.strerror}" if name else str(error)
     except KeyboardInterrupt:
         return INTERRUPTED
     log_stderr(reason)

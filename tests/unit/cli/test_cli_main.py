@@ -75,7 +75,7 @@ def test_ctrl_c_is_quiet_and_an_error_of_the_system_is_one_line(
     monkeypatch.setattr("perseus_ds.cli.doctor.run", Mock(side_effect=KeyboardInterrupt))
     assert main(["doctor"]) == 130
     assert capsys.readouterr() == ("", "")
-    denied = PermissionError(13, "Permission denied", "/root/plan.json")
+    denied = PermissionError(13, "Permission denied", "/root/.plan.json.tmp", None, "/root/plan.json")
     monkeypatch.setattr("perseus_ds.cli.doctor.run", Mock(side_effect=denied))
     assert main(["doctor"]) == 1
     [line] = capsys.readouterr().err.splitlines()
