@@ -280,8 +280,11 @@ def write_graph(plan: FrequencyPlan, path: Path) -> str:
         text = "\n".join(nx.generate_graphml(graph))
     elif ending == ".dot":
         text = _dot(graph)
-    elif ending == ".json":
-        text = json.dumps(nx.node_link_data(graph, edges="edges"), indent=1)
+    elif ending == ".json":  # written out: node_link_data of networkx before 3.4 has other names
+        nodes = [{**node, "id": name} for name, node in graph.nodes(data=True)]
+        edges = [{**edge, "source": one, "target": other} for one, other, edge in graph.edges(data=True)]
+        content = {"directed": True, "multigraph": False, "graph": {}, "nodes": nodes, "edges": edges}
+        text = json.dumps(content, indent=1)
     else:
         formats = "a graph is written as .graphml, .dot or .json"
         raise PlanError(f"{path}: no format of that name", hint=formats)
