@@ -167,7 +167,7 @@ class _Regression:
         self.spread = ways.columns * ways.scale[:, None, :]
         off = (curve.values - np.einsum("wpt,wt->wp", ways.columns, ways.centre))[:, measured]
         stacked = np.column_stack([self.spread[:, measured].transpose(1, 0, 2).reshape(points, -1), off.T])
-        solved = np.linalg.solve(self.lower, stacked)
+        solved = np.linalg.solve(self.lower, stacked[None])  # numpy 1 takes two dimensions for vectors
         self.seen = solved[..., :-count].reshape(-1, points, count, terms).transpose(0, 2, 1, 3)
         whole = solved[..., -count:].transpose(0, 2, 1)
         turned = self.seen.transpose(0, 1, 3, 2)
