@@ -101,7 +101,7 @@ class _LinearProgram:
         self._cost_j = np.concatenate([*cost_j, np.zeros(nodes + 1)])
         shares = _sparse.csr_array((np.ones(sum(counts)), at), shape=shape)
         work_s = _sparse.csr_array((np.concatenate(time_s), at), shape=shape)
-        starts, never = _sparse.eye_array(nodes, format="csr"), _sparse.csr_array((nodes, 1))
+        starts, never = _sparse.csr_array(_sparse.identity(nodes)), _sparse.csr_array((nodes, 1))
         end = _sparse.csr_array(np.ones((nodes, 1)))
         before, after = np.array(dag.edges, np.int64).reshape(-1, 2).T
         follows = _sparse.hstack([work_s[before], starts[before] - starts[after], never[before]])
