@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -62,14 +61,6 @@ class LoadFit:
         """Return what 1, a token and a square add to `factor`."""
         one = mean or self.mean
         return self.base, _share(self.tokens, one.tokens), _share(self.squares, one.squares)
-
-    def error(self, load: Load, *, mean: Load | None = None) -> float:
-        """Return the standard error of `factor`: alike in all executions at this load."""
-        one = mean or self.mean
-        t, q = _share(load.tokens, one.tokens), _share(load.squares, one.squares)
-        bb, bt, bq, tt, tq, qq = self.covariance
-        variance = bb + tt * t * t + qq * q * q + 2.0 * (bt * t + bq * q + tq * t * q)
-        return math.sqrt(max(0.0, variance))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
