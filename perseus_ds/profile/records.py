@@ -228,11 +228,6 @@ class Interval:
         return self.instruction.stage, self.instruction.kind
 
     @property
-    def size(self) -> float:
-        """The tokens of its load, 0 where nobody counts them."""
-        return 0.0 if self.load is None else self.load.tokens
-
-    @property
     def duration_s(self) -> float:
         """Time from release to end."""
         return self.end_s - self.start_s
