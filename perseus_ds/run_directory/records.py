@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -84,14 +84,6 @@ def read_places(path: Path) -> list[RankPlace]:
 SIDES = ("baseline", "perseus")
 
 
-class CourseRow(NamedTuple):
-    """Neighbouring iterations of one side: the index of the first, and the means of one iteration."""
-
-    first: Count
-    time_s: Number
-    energy_j: Number
-
-
 @dataclass(frozen=True, slots=True)
 class RankSide:
     """A side's means, of one GPU; no iterations: not measured."""
@@ -120,7 +112,6 @@ class RankRecord:
     stage: Rank = 0
     replica: Rank = 0
     totals: Mapping[str, RankSide] = field(default_factory=dict)
-    course: Mapping[str, tuple[CourseRow, ...]] = field(default_factory=dict)
     clock_requests: _Requests = _Requests()
     run: str = ""
     temperature_c: Mapping[str, Celsius | None] = field(default_factory=dict)

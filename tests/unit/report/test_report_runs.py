@@ -143,7 +143,7 @@ def test_a_difference_beyond_the_errors_is_explained(run_dir: Path) -> None:
     ("content", "why"),
     [
         ({"rank": "a", "stage": 0, "replica": 0, "totals": {}}, "'a'"),
-        ({"rank": 0, "stage": 0, "replica": 0, "course": []}, "course is"),
+        ({"rank": 0, "stage": 0, "replica": 0, "totals": []}, "totals is"),
         ([1], "an object"),
     ],
 )
