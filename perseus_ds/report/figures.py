@@ -222,7 +222,7 @@ def missed_pct(contents: RunData) -> float:
     """Return which share of all changes of clock missed its moment, in percent."""
     counts = [one.clock_requests for one in contents.ranks]
     requested = sum(one.changes + one.overtaken for one in counts)
-    return 100.0 * sum(one.late + one.overtaken for one in counts) / max(1, requested)
+    return 100.0 * sum(one.missed for one in counts) / max(1, requested)
 
 
 def compare_measured_expected(contents: RunData, found: Figures) -> str:
@@ -299,8 +299,8 @@ def gpu_rows(contents: RunData) -> tuple[list[str], list[list[str]]]:
                 for side in zip(*warm_c, strict=True)
             ),
             f"{100.0 * (1.0 - energy_j[1] / energy_j[0]):.1f} %" if energy_j[0] else UNKNOWN,
-            str(sum(one.changes for one in own)),
-            str(sum(one.missed for one in own)),
+            str(sum(one.clock_requests.changes for one in own)),
+            str(sum(one.clock_requests.missed for one in own)),
         ]
         rows.append([name, *cells])
     return ["", *header, "saved", "changes", "missed"], rows

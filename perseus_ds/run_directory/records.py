@@ -95,9 +95,15 @@ class RankSide:
 
 @dataclass(frozen=True, slots=True)
 class _Requests:
+    """Changes of a clock that reached the GPU, the late ones of these, and those that were overtaken."""
+
     changes: Count = 0
     late: Count = 0
     overtaken: Count = 0
+
+    @property
+    def missed(self) -> int:
+        return self.late + self.overtaken
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +121,6 @@ class RankRecord:
     clock_requests: _Requests = _Requests()
     run: str = ""
     temperature_c: Mapping[str, Celsius | None] = field(default_factory=dict)
-
-    @property
-    def changes(self) -> int:
-        """Return how many changes of its clock reached the GPU."""
-        return self.clock_requests.changes
-
-    @property
-    def missed(self) -> int:
-        """Return how many of these and of the overtaken ones missed their moment."""
-        return self.clock_requests.late + self.clock_requests.overtaken
 
 
 def read_ranks(folder: Path) -> list[RankRecord]:
