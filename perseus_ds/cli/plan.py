@@ -358,12 +358,9 @@ def _row(name: str, plan: FrequencyPlan, *, straggler_s: float = 0.0) -> Figures
 
     Source: arXiv 2312.06902, equation 3.
     """
-    plans, baseline = plan.of, plan.of.baseline
-    until_s = max(straggler_s, plan.iteration_time_s, baseline.iteration_time_s)
-    waiting_w = baseline.blocking_power_w * plans.schedule.ranks
-    waited_j = baseline.energy_j + waiting_w * (until_s - baseline.iteration_time_s)
-    effective_j = float(plans.effective_energy_j[select_for(plans, until_s).index])
-    planned_j = effective_j + plans.blocking_total_w * until_s
+    plans = plan.of
+    until_s = max(straggler_s, plan.iteration_time_s, plans.baseline.iteration_time_s)
+    planned_j, waited_j = plans.waiting_j(select_for(plans, until_s).index, until_s)
     names = ("iteration_time_s", "slowdown_pct", "energy_j", "saving_pct", "saving_within_pct")
     return {
         "name": name,
