@@ -1,7 +1,5 @@
 """Choices per kernel and cuts of launch sequences: against all there are, and a mixed-integer program."""
 
-from __future__ import annotations
-
 from itertools import pairwise, product
 
 import numpy as np

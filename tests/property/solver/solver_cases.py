@@ -1,7 +1,5 @@
 """Problems to try the solver on: pipelines, random graphs, measured and invented tables."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

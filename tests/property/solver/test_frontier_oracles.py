@@ -1,7 +1,5 @@
 """The frontier against linear and mixed-integer programs and brute force; its plans, whole and split."""
 
-from __future__ import annotations
-
 import csv
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kernels whose true cost is known at every pair, and measurements of them with noise."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

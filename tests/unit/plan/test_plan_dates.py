@@ -1,7 +1,5 @@
 """Plans of iterations that are seen as wholes: dates, what they cost where they are missed, audits."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Time and energy of a plan when clocks change as they do, by hand; errors of the profile and the saving."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

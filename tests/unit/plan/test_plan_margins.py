@@ -1,7 +1,5 @@
 """A margin for a profile's own errors: below the highest clock nothing is planned as fast as it seems."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A reserve for durations that vary: as much as keeps the fastest plan's iterations from lasting longer."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Points drawn to their curves: closer to the truth than measured, as far off as they say, and monotone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Durations follow loads: the regression finds what made them, says how sure it is, and adds up; ranks."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Clocks that a sweep measures, what it costs, and how that is diluted; heat."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Plans within a budget of changes: what is counted, never too many; one clock for every GPU."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from itertools import product

@@ -1,7 +1,5 @@
 """The frontier of a few activities, by hand, where plans stand on it, refused problems, whole ticks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from textbook_gpu import textbook_profile
