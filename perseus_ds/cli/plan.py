@@ -41,21 +41,12 @@ from perseus_ds.config import Objective
 from perseus_ds.config.load import check_objective, parse_keys
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import ConfigError, PlanError
-from perseus_ds.plan import (
-    FrequencyPlan,
-    PlanRequest,
-    PlanSet,
-    build,
-    doubt,
-    select,
-    too_little_reserve,
-    write_plans,
-)
+from perseus_ds.plan import FrequencyPlan, PlanSet, build, select, write_plans
 from perseus_ds.plan.expected import EntryError, FewClocks, few_clocks, profile_error, with_power_ratio
-from perseus_ds.plan.file import read_request
+from perseus_ds.plan.file import PlanRequest, read_request
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import ChangeBudget, read_timelines
-from perseus_ds.plan.reserve import UNKNOWN_PCT, reserve_in_words
+from perseus_ds.plan.reserve import UNKNOWN_PCT, doubt, reserve_in_words, too_little_reserve
 from perseus_ds.plan.select import costs_of, select_for, unslowed_s, with_plan_within
 from perseus_ds.profile import Profile, read_profile, smooth
 from perseus_ds.run_directory.paths import RunDirectory

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from perseus_ds.cli.output import DONE, bold, grid, not_negative, print_result, pue, refuse_idle, sentences
-from perseus_ds.plan import gap_in_words
+from perseus_ds.plan.select import gap_in_words
 from perseus_ds.report import EnergyPrices, compare, write_profile_page, write_report
 from perseus_ds.report.figures import Comparison, Figures, compare_measured_expected, figures, headline
 from perseus_ds.report.read import RunData, load_run

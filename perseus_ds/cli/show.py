@@ -41,10 +41,13 @@ from perseus_ds.cli.output import (
 )
 from perseus_ds.config import Objective
 from perseus_ds.errors import PlanError, ProfileError
-from perseus_ds.plan import FrequencyPlan, Options, PlanSet, doubt, read_plans, select
+from perseus_ds.plan import FrequencyPlan, PlanSet, read_plans, select
 from perseus_ds.plan.clock_requests import play
+from perseus_ds.plan.record import Options
+from perseus_ds.plan.reserve import doubt
 from perseus_ds.plan.select import plan_numbered, power_table, with_plan_within, worth
-from perseus_ds.profile import profile_csv, profile_json, read_profile
+from perseus_ds.profile import read_profile
+from perseus_ds.profile.files import profile_csv, profile_json
 from perseus_ds.run_directory.paths import write_whole
 from perseus_ds.schedule import Kind, dag_of
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from perseus_ds.cli.output import DONE, bar, print_result
 from perseus_ds.config import Objective
 from perseus_ds.errors import PerseusError, PlanError
-from perseus_ds.plan import read_plans, select, verify
+from perseus_ds.plan import read_plans, select
+from perseus_ds.plan.verify import verify
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

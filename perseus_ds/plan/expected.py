@@ -29,8 +29,9 @@ from perseus_ds.plan.clock_requests import (
 from perseus_ds.plan.record import Expected, FrequencyPlan, Options, PlanSet, Portion
 from perseus_ds.plan.reserve import drawn_factors
 from perseus_ds.plan.select import select
-from perseus_ds.profile import Computation, Profile, sampled_ratios, smooth, time_factor
-from perseus_ds.profile.curves import ENOUGH_POINTS, SCATTER_HARMLESS, scatters
+from perseus_ds.profile import Profile, smooth
+from perseus_ds.profile.curves import ENOUGH_POINTS, SCATTER_HARMLESS, sampled_ratios, scatters, time_factor
+from perseus_ds.profile.records import Computation
 from perseus_ds.schedule import Dag, Instruction, dag_of
 from perseus_ds.solver.problem import Floats
 

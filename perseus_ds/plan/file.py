@@ -29,7 +29,7 @@ from perseus_ds.plan.record import Baseline, ChangeBudget, Choice, Expected, Opt
 from perseus_ds.plan.reserve import Reserve
 from perseus_ds.plan.verify import check_figures
 from perseus_ds.plan.waits import WaitClock, Waits
-from perseus_ds.profile import Computation
+from perseus_ds.profile.records import Computation
 from perseus_ds.run_directory.paths import write_json, write_whole
 from perseus_ds.schedule import Instruction, Kind, Schedule, validate
 from perseus_ds.solver.problem import GRAIN

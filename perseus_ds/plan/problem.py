@@ -13,7 +13,8 @@ from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PlanError
 from perseus_ds.plan.record import ChangeBudget, Choice, InstructionTimelines, Options, Splits
 from perseus_ds.plan.waits import columns_of
-from perseus_ds.profile import Computation, Profile, smooth
+from perseus_ds.profile import Profile, smooth
+from perseus_ds.profile.records import Computation
 from perseus_ds.schedule import Dag, Schedule, dag_of
 from perseus_ds.solver.problem import Floats, OptionTable, Plans, Problem
 

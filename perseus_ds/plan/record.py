@@ -16,7 +16,7 @@ from pydantic import Field
 from perseus_ds.device.clock_change import ClockChange, ClockPair
 from perseus_ds.errors import PlanError, ProfileError
 from perseus_ds.plan.waits import Idle, WaitClock, Waits, idles
-from perseus_ds.profile import Computation
+from perseus_ds.profile.records import Computation
 from perseus_ds.run_directory.paths import read_record, write_record
 from perseus_ds.schedule import Instruction, Kind, Schedule, dag_of
 from perseus_ds.solver.problem import UNLIMITED, Budget, Floats

@@ -16,8 +16,10 @@ import numpy as np
 
 from perseus_ds.plan.problem import PlanProblem
 from perseus_ds.plan.record import Options, PlanSet
-from perseus_ds.profile import Computation, Profile, sampled_ratios, time_factor
+from perseus_ds.profile import Profile
+from perseus_ds.profile.curves import sampled_ratios, time_factor
 from perseus_ds.profile.loads import log_normal
+from perseus_ds.profile.records import Computation
 from perseus_ds.schedule import Dag
 from perseus_ds.solver.problem import Floats, Plans, blend
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PlanError
-from perseus_ds.profile import Computation
+from perseus_ds.profile.records import Computation
 from perseus_ds.schedule import Instruction, Kind, Schedule
 
 # Where a rank is idle in an iteration: between computations, at its beginning, and at its end.

@@ -21,7 +21,8 @@ from markupsafe import Markup
 from numpy.typing import ArrayLike, NDArray
 
 from perseus_ds import __version__
-from perseus_ds.plan import FrequencyPlan, PlanSet, gap_in_words
+from perseus_ds.plan import FrequencyPlan, PlanSet
+from perseus_ds.plan.select import gap_in_words
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.report.figures import (
     EnergyPrices,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.device.clock_agenda import RequestCounts
 from perseus_ds.device.gpu import Sighting
-from perseus_ds.profile import differ
+from perseus_ds.profile.loads import differ
 from perseus_ds.run_directory.records import MeasuredSide, Spent
 from perseus_ds.runtime.energy_monitor import EnergyWatch
 from perseus_ds.runtime.job import Job

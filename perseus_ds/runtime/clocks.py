@@ -20,7 +20,8 @@ from perseus_ds.device.clock_change import AskedClocks, ClockChange, Steps
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.device.simulated.gpu import VirtualTime
 from perseus_ds.errors import PerseusError, ValueRefusedError, as_perseus_error
-from perseus_ds.plan import OPENING, ClockRequest, PlanSet, clock_requests, opening_clocks
+from perseus_ds.plan import PlanSet
+from perseus_ds.plan.clock_requests import OPENING, ClockRequest, clock_requests, opening_clocks
 from perseus_ds.plan.select import plan_numbered
 from perseus_ds.runtime.recorder import Moment
 from perseus_ds.runtime.threads import HostThreads

@@ -11,7 +11,7 @@ from perseus_ds.config import Objective, PerseusConfig
 from perseus_ds.device.clock_change import Calibration, ClockChange
 from perseus_ds.device.gpu import Capabilities
 from perseus_ds.errors import DeviceError, PerseusError
-from perseus_ds.plan import PlanRequest
+from perseus_ds.plan.file import PlanRequest
 from perseus_ds.plan.record import (
     GPUS_PER_NODE,
     ChangeBudget,

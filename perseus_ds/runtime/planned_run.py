@@ -10,19 +10,15 @@ from statistics import fmean
 
 from perseus_ds.device.gpu import Capabilities
 from perseus_ds.errors import PlanError
-from perseus_ds.plan import (
-    Expected,
-    FrequencyPlan,
-    PlanSet,
-    doubt,
-    expected,
-    gap_in_words,
-    loads,
-    select,
-    too_little_reserve,
-)
-from perseus_ds.plan.select import faster_plan
-from perseus_ds.profile import Computation, LoadFit, Profile
+from perseus_ds.plan import FrequencyPlan, PlanSet, select
+from perseus_ds.plan.expected import expected
+from perseus_ds.plan.file import loads
+from perseus_ds.plan.record import Expected
+from perseus_ds.plan.reserve import doubt, too_little_reserve
+from perseus_ds.plan.select import faster_plan, gap_in_words
+from perseus_ds.profile import Profile
+from perseus_ds.profile.loads import LoadFit
+from perseus_ds.profile.records import Computation
 from perseus_ds.run_directory.records import Summary, write_summary, write_timelines
 from perseus_ds.runtime.accounting import Mode, RankBooks, RankReport
 from perseus_ds.runtime.channel import IterationPacer

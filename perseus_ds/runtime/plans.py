@@ -15,8 +15,8 @@ from perseus_ds.config import PerseusConfig
 from perseus_ds.errors import PerseusError, PlanError
 from perseus_ds.files import open_to_append, read_bounded
 from perseus_ds.guard.spawn import own_environment
-from perseus_ds.plan import PlanRequest, dumps, read_plans, write_request
-from perseus_ds.plan.file import MOST_BYTES
+from perseus_ds.plan import read_plans
+from perseus_ds.plan.file import MOST_BYTES, PlanRequest, dumps, write_request
 from perseus_ds.run_directory.paths import RunDirectory, write_whole
 from perseus_ds.run_directory.records import Summary
 from perseus_ds.runtime.accounting import RankBooks

@@ -10,8 +10,10 @@ from operator import or_
 from statistics import fmean
 from typing import TypeVar
 
-from perseus_ds.profile import Computation, LoadSums, Point
+from perseus_ds.profile import Point
 from perseus_ds.profile.estimate import Estimate
+from perseus_ds.profile.loads import LoadSums
+from perseus_ds.profile.records import Computation
 from perseus_ds.profile.sweep import slower_at
 from perseus_ds.profile.temperature import Thermal, mean_thermal
 from perseus_ds.schedule import Kind

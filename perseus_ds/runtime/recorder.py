@@ -9,7 +9,8 @@ from typing import cast
 
 from perseus_ds.device.gpu import Gpu
 from perseus_ds.errors import EngineError, ScheduleError
-from perseus_ds.profile import Computation, Interval
+from perseus_ds.profile import Interval
+from perseus_ds.profile.records import Computation
 from perseus_ds.run_directory.events import NOTHING_MEASURED
 from perseus_ds.runtime.job import Job
 from perseus_ds.schedule import Instruction, Kind, Load, Order, match_instructions

@@ -22,7 +22,8 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from perseus_ds.device.gpu import Capabilities
 from perseus_ds.errors import EngineError, PerseusError, SilentRankError, as_perseus_error
-from perseus_ds.plan import loads, select
+from perseus_ds.plan import select
+from perseus_ds.plan.file import loads
 from perseus_ds.runtime.accounting import Mode, RankBooks
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.channel import different_sizes

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean
 
-from perseus_ds.plan import FrequencyPlan, Options, Portion
+from perseus_ds.plan import FrequencyPlan
+from perseus_ds.plan.record import Options, Portion
 from perseus_ds.run_directory.paths import RunDirectory, write_json
 from perseus_ds.run_directory.records import RecordedIteration, Span, Spent, Summary
 from perseus_ds.runtime.accounting import Mode, RankReport, Side, Total, at_one_size, robust_mean

@@ -15,7 +15,7 @@ from statistics import fmean
 
 from perseus_ds.device.gpu import is_held
 from perseus_ds.errors import IncompleteProfileError, PerseusError, UnmeasurableError, as_perseus_error
-from perseus_ds.plan import write_request
+from perseus_ds.plan.file import write_request
 from perseus_ds.profile import Window, write_profile
 from perseus_ds.profile.estimate import Estimate, estimate
 from perseus_ds.profile.sweep import (

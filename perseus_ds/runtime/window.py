@@ -12,17 +12,10 @@ import numpy as np
 
 from perseus_ds.device.gpu import Achieved, ConflictKind, conflicts, is_at, is_held
 from perseus_ds.errors import IncompleteProfileError, UnmeasurableError
-from perseus_ds.profile import (
-    Computation,
-    CounterTrace,
-    Interval,
-    LoadFit,
-    Point,
-    Profile,
-    differ,
-    fit_of,
-)
+from perseus_ds.profile import CounterTrace, Interval, Point, Profile
 from perseus_ds.profile.iterations import IterationModel
+from perseus_ds.profile.loads import LoadFit, differ, fit_of
+from perseus_ds.profile.records import Computation
 from perseus_ds.profile.sweep import keyed_by_achieved_clock
 from perseus_ds.profile.temperature import TemperatureCorrection
 from perseus_ds.runtime.context import JobContext

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from perseus_ds.plan import PlanSet
-from perseus_ds.profile import Computation, Profile, smooth
+from perseus_ds.profile import Profile, smooth
+from perseus_ds.profile.records import Computation
 from perseus_ds.schedule import Instruction, Kind, Schedule, dag_of
 from perseus_ds.simulation.kernel import CAUSES, PENDING, Floats, Gpus, Program, Tables
 

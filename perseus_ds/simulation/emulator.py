@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from perseus_ds.config import Objective
 from perseus_ds.errors import ConfigError, PlanError
-from perseus_ds.plan import OPENING, PlanSet, clock_requests, opening_clocks
+from perseus_ds.plan import PlanSet
+from perseus_ds.plan.clock_requests import OPENING, clock_requests, opening_clocks
 from perseus_ds.plan.reserve import scatter_pct
 from perseus_ds.plan.select import plan_numbered
 from perseus_ds.profile import Profile

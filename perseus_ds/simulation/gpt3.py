@@ -13,7 +13,8 @@ from pathlib import Path
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.device.simulated.physics import Work, duration_s, energy_j
 from perseus_ds.errors import ProfileError
-from perseus_ds.profile import Point, Profile, write_csv, write_profile
+from perseus_ds.profile import Point, Profile, write_profile
+from perseus_ds.profile.files import write_csv
 from perseus_ds.schedule import Kind
 
 STAGES = 8

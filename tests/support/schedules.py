@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from perseus_ds.config import Objective
-from perseus_ds.plan import FrequencyPlan, Options, PlanSet
-from perseus_ds.plan.record import Baseline
+from perseus_ds.plan import FrequencyPlan, PlanSet
+from perseus_ds.plan.record import Baseline, Options
 from perseus_ds.schedule import Instruction, Kind, Schedule, dag_of, textbook
 from perseus_ds.straggler.frontier_index import FrontierIndex
 

@@ -24,7 +24,8 @@ import torch.distributed as dist
 from perseus_ds.config import Objective
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.plan import ClockRequest, PlanSet, build
+from perseus_ds.plan import PlanSet, build
+from perseus_ds.plan.clock_requests import ClockRequest
 from perseus_ds.profile import Point, Profile
 from perseus_ds.runtime.channel import ControlChannel
 from perseus_ds.runtime.clocks import ClockSchedule, ClockSequencer, ClockThread

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from schedules import run
 
 from perseus_ds.config import Objective
-from perseus_ds.plan import PlanSet, Portion, build, select
+from perseus_ds.plan import PlanSet, build, select
+from perseus_ds.plan.record import Portion
 from perseus_ds.plan.select import unslowed_s
 from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Instruction, Kind, textbook

@@ -11,7 +11,8 @@ from cli_program import CSV, Program, Refused
 from textbook_gpu import textbook_profile
 
 from perseus_ds.files import KEY, digest_of
-from perseus_ds.plan import PlanRequest, build, dumps, read_plans, write_request
+from perseus_ds.plan import build, read_plans
+from perseus_ds.plan.file import PlanRequest, dumps, write_request
 from perseus_ds.profile import Profile, read_profile, write_profile
 from perseus_ds.schedule import textbook
 

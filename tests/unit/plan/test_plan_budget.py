@@ -10,9 +10,11 @@ from schedules import clocks_of_stage
 
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PlanError, SolverError
-from perseus_ds.plan import PlanSet, build, clock_requests, verify
+from perseus_ds.plan import PlanSet, build
+from perseus_ds.plan.clock_requests import clock_requests
 from perseus_ds.plan.problem import Split, Switching, Wait
 from perseus_ds.plan.record import ChangeBudget
+from perseus_ds.plan.verify import verify
 from perseus_ds.profile import Point, Profile
 from perseus_ds.schedule import Kind, textbook
 from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Emulator

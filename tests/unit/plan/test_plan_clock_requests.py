@@ -11,10 +11,20 @@ from schedules import schedule
 from textbook_gpu import textbook_profile
 
 from perseus_ds.device.clock_change import ClockChange, queue_call
-from perseus_ds.plan import OPENING, ClockRequest, build, clock_requests, opening_clocks, verify
-from perseus_ds.plan.clock_requests import Part, Played, play, requests_of
+from perseus_ds.plan import build
+from perseus_ds.plan.clock_requests import (
+    OPENING,
+    ClockRequest,
+    Part,
+    Played,
+    clock_requests,
+    opening_clocks,
+    play,
+    requests_of,
+)
 from perseus_ds.plan.problem import Split, Switching
 from perseus_ds.plan.record import FrequencyPlan
+from perseus_ds.plan.verify import verify
 from perseus_ds.plan.waits import BEGINNING, Idle, idles
 from perseus_ds.schedule import Instruction, Kind, Schedule, textbook
 

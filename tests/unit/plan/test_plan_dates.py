@@ -10,8 +10,9 @@ import pytest
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import SolverError
-from perseus_ds.plan import OPENING, ClockRequest, FrequencyPlan, PlanSet, build, clock_requests, dumps, loads
-from perseus_ds.plan.clock_requests import play
+from perseus_ds.plan import FrequencyPlan, PlanSet, build
+from perseus_ds.plan.clock_requests import OPENING, ClockRequest, clock_requests, play
+from perseus_ds.plan.file import dumps, loads
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import ChangeBudget
 from perseus_ds.plan.select import faster_plan, select

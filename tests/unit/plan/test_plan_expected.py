@@ -8,11 +8,12 @@ from schedules import two_plans
 from textbook_gpu import textbook_profile
 
 from perseus_ds.device.clock_change import ClockChange
-from perseus_ds.plan import Expected, FrequencyPlan, Options, PlanSet, build, dumps, expected, loads
-from perseus_ds.plan.expected import EntryError, few_clocks, profile_error
+from perseus_ds.plan import FrequencyPlan, PlanSet, build
+from perseus_ds.plan.expected import EntryError, expected, few_clocks, profile_error
+from perseus_ds.plan.file import dumps, loads
 from perseus_ds.plan.frontier import fastest
 from perseus_ds.plan.problem import FREE, PlanProblem, problem_of
-from perseus_ds.plan.record import Segment, baseline_of
+from perseus_ds.plan.record import Expected, Options, Segment, baseline_of
 from perseus_ds.plan.reserve import margins_s
 from perseus_ds.plan.select import with_plan_at
 from perseus_ds.profile import Point, Profile, smooth

@@ -28,12 +28,14 @@ from textbook_gpu import HIGHEST_MHZ, textbook_profile
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PerseusError, PlanError, SolverError
 from perseus_ds.files import KEY, digest_of
-from perseus_ds.plan import PlanSet, build, doubt, dumps, loads, read_plans, verify, write_plans
+from perseus_ds.plan import PlanSet, build, read_plans, write_plans
 from perseus_ds.plan.check import check_bounds_by_lp, check_times_by_networkx
 from perseus_ds.plan.clock_requests import play, play_baseline
-from perseus_ds.plan.file import PackedMatrix, pack_matrix, unpack_matrix
+from perseus_ds.plan.file import PackedMatrix, dumps, loads, pack_matrix, unpack_matrix
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import Splits
+from perseus_ds.plan.reserve import doubt
+from perseus_ds.plan.verify import verify
 from perseus_ds.plan.waits import Waits
 from perseus_ds.schedule import Kind, textbook
 

@@ -8,8 +8,10 @@ from textbook_gpu import textbook_profile
 
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
-from perseus_ds.plan import PlanSet, Switching, build, dumps, loads, select, verify
+from perseus_ds.plan import PlanSet, Switching, build, select
+from perseus_ds.plan.file import dumps, loads
 from perseus_ds.plan.reserve import margins_s
+from perseus_ds.plan.verify import verify
 from perseus_ds.profile import Point, Profile, smooth
 from perseus_ds.schedule import textbook
 

@@ -13,8 +13,9 @@ from textbook_gpu import textbook_profile
 
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import Calibration, ClockChange
-from perseus_ds.plan import PlanRequest, PlanSet, build, expected, read_plans, select, write_request
-from perseus_ds.plan.file import read_request
+from perseus_ds.plan import PlanSet, build, read_plans, select
+from perseus_ds.plan.expected import expected
+from perseus_ds.plan.file import PlanRequest, read_request, write_request
 from perseus_ds.profile import Point, Profile, write_profile
 from perseus_ds.schedule import Instruction, Kind, Schedule, textbook
 

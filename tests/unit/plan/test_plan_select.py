@@ -10,11 +10,13 @@ from textbook_gpu import textbook_profile
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import InfeasibleError
-from perseus_ds.plan import PlanSet, build, dumps, loads, select, verify
+from perseus_ds.plan import PlanSet, build, select
 from perseus_ds.plan.check import check_bounds_by_lp, check_times_by_networkx
+from perseus_ds.plan.file import dumps, loads
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import ChangeBudget
 from perseus_ds.plan.select import select_for, with_plan_at, with_plan_within
+from perseus_ds.plan.verify import verify
 from perseus_ds.schedule import textbook
 
 # The frontier: 6 s 1600 J, 7 s 1500 J, 9 s 1550 J (effective: 1000, 800, 650 J).

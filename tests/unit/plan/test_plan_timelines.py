@@ -13,8 +13,9 @@ from textbook_gpu import textbook_profile
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange, ClockPair
 from perseus_ds.errors import PlanError, ProfileError
-from perseus_ds.plan import PlanSet, build, clock_requests, dumps, loads, select, verify
-from perseus_ds.plan.clock_requests import Part, Played, play, requests_of
+from perseus_ds.plan import PlanSet, build, select
+from perseus_ds.plan.clock_requests import Part, Played, clock_requests, play, requests_of
+from perseus_ds.plan.file import dumps, loads
 from perseus_ds.plan.problem import Split, Switching
 from perseus_ds.plan.record import (
     AtDefault,
@@ -25,6 +26,7 @@ from perseus_ds.plan.record import (
     read_timelines,
     write_timelines,
 )
+from perseus_ds.plan.verify import verify
 from perseus_ds.schedule import Instruction, Kind, textbook
 from perseus_ds.simulation.emulator import ClusterShape, Emulator
 

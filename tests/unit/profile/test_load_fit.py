@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from perseus_ds.errors import ConfigError
-from perseus_ds.profile import LoadFit, LoadSums, Point, Profile, fit_of
+from perseus_ds.profile import Point, Profile
 from perseus_ds.profile.iterations import IterationModel
-from perseus_ds.profile.loads import normalized_to_load
+from perseus_ds.profile.loads import LoadFit, LoadSums, fit_of, normalized_to_load
 from perseus_ds.schedule import Kind, Load, Schedule, dag_of, textbook
 
 

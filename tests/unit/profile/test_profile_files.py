@@ -11,7 +11,9 @@ import pytest
 
 from perseus_ds.device.clock_change import Calibration
 from perseus_ds.errors import IncompleteProfileError, ProfileError
-from perseus_ds.profile import LoadFit, Point, Profile, read_csv, read_profile, write_csv, write_profile
+from perseus_ds.profile import Point, Profile, read_profile, write_profile
+from perseus_ds.profile.files import read_csv, write_csv
+from perseus_ds.profile.loads import LoadFit
 from perseus_ds.schedule import Kind, Load
 
 CALIBRATION = Calibration(0.004, 0.037, 0.035, 0.046, 0.1, 1, 1)

@@ -14,7 +14,8 @@ from cli_program import WriteRun, page_data, unpacked
 
 from perseus_ds.cli import main
 from perseus_ds.plan import PlanSet
-from perseus_ds.profile import Profile, write_csv, write_profile
+from perseus_ds.profile import Profile, write_profile
+from perseus_ds.profile.files import write_csv
 from perseus_ds.report import EnergyPrices, write_report
 from perseus_ds.report.figures import figures
 from perseus_ds.report.page import MAX_LINES, clocks_mhz, page_of, profile_sections, sampled_plans

@@ -20,7 +20,8 @@ from textbook_gpu import textbook_profile
 import perseus_ds
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import ConfigError, EngineError, SilentRankError
-from perseus_ds.profile import LoadFit, Profile
+from perseus_ds.profile import Profile
+from perseus_ds.profile.loads import LoadFit
 from perseus_ds.runtime import user_loads
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.channel import ControlChannel, IterationPacer

@@ -21,8 +21,9 @@ from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.errors import DeviceUnavailableError, EngineError
 from perseus_ds.files import KEY, digest_of
-from perseus_ds.plan import dumps, read_plans
+from perseus_ds.plan import read_plans
 from perseus_ds.plan.clock_requests import play
+from perseus_ds.plan.file import dumps
 from perseus_ds.profile import read_profile
 from perseus_ds.run_directory.paths import write_json
 from perseus_ds.run_directory.records import read_places, read_ranks, read_summary, read_timelines

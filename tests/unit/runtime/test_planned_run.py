@@ -16,10 +16,10 @@ from perseus_ds.config.settings import StragglerSettings
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.device.gpu import Capabilities
 from perseus_ds.errors import PlanError
-from perseus_ds.plan import Expected, dumps
-from perseus_ds.plan.record import PlanSet, Segment
+from perseus_ds.plan.file import dumps
+from perseus_ds.plan.record import Expected, PlanSet, Segment
 from perseus_ds.plan.waits import WaitClock
-from perseus_ds.profile import LoadFit
+from perseus_ds.profile.loads import LoadFit
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import MeasuredSide, RankPlace, Spent, Summary, read_ranks
 from perseus_ds.runtime import planned_run, summaries

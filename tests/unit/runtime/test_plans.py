@@ -17,7 +17,8 @@ from perseus_ds.device.gpu import Capabilities
 from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import PlanError
-from perseus_ds.plan import PlanRequest, loads, read_plans, write_plans
+from perseus_ds.plan import read_plans, write_plans
+from perseus_ds.plan.file import PlanRequest, loads
 from perseus_ds.plan.record import ClockSegments, InstructionTimelines, TimelineStep
 from perseus_ds.profile import Point, Profile, read_profile, write_profile
 from perseus_ds.run_directory.paths import RunDirectory

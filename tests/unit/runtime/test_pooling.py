@@ -8,8 +8,9 @@ import pytest
 
 from perseus_ds.device.gpu import Achieved, EventReason
 from perseus_ds.errors import IncompleteProfileError, UnmeasurableError
-from perseus_ds.profile import Interval, LoadFit, Point
+from perseus_ds.profile import Interval, Point
 from perseus_ds.profile.estimate import Estimate
+from perseus_ds.profile.loads import LoadFit
 from perseus_ds.runtime.pooling import Measured, MeasuredSweep, Pooled, pool
 from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.runtime.window import WindowLoads, held_alone, held_clocks, same_clock

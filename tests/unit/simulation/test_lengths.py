@@ -7,7 +7,8 @@ import pytest
 
 from perseus_ds.errors import PerseusError
 from perseus_ds.plan import PlanSet, build
-from perseus_ds.profile import LoadFit, Point, Profile
+from perseus_ds.profile import Point, Profile
+from perseus_ds.profile.loads import LoadFit
 from perseus_ds.schedule import Kind, Load, textbook
 from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, ClusterShape, Conditions, Emulator
 from perseus_ds.simulation.scenario import EmulatedLoads, LoadSource
