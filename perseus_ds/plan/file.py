@@ -23,13 +23,14 @@ from pydantic import Field
 from perseus_ds.config import Objective
 from perseus_ds.device.clock_change import ClockChange
 from perseus_ds.errors import PerseusError, PlanError
-from perseus_ds.files import KEY, check_digest, digest_of, parse_json, read_bounded, read_json
+from perseus_ds.files import KEY, MOST, check_digest, digest_of, parse_json, read_bounded, read_json
 from perseus_ds.plan.problem import Split, Wait
 from perseus_ds.plan.record import Baseline, ChangeBudget, Choice, Expected, Options, PlanSet, Segment, Splits
 from perseus_ds.plan.reserve import Reserve
 from perseus_ds.plan.verify import check_figures
 from perseus_ds.plan.waits import WaitClock, Waits
-from perseus_ds.profile.records import Computation
+from perseus_ds.profile.loads import NotNegative
+from perseus_ds.profile.records import Computation, Mhz, Positive
 from perseus_ds.run_directory.paths import write_json, write_whole
 from perseus_ds.schedule import Instruction, Kind, Schedule, validate
 from perseus_ds.solver.problem import GRAIN
@@ -40,16 +41,12 @@ MOST_BYTES = 32 << 20
 MOST_INSTRUCTIONS = 400_000
 MOST_INFLATED_BYTES = 64 << 20  # 100 000 computations x 640 plans
 MOST_MEMORY_CLOCKS = 1000
-MOST = 1e12  # seconds, joules, watts: the sums of what is more are not finite
 _AGAIN = "make it again with perseus-ds plan, or let the job plan"
 _DAMAGE = (KeyError, TypeError, ValueError, OverflowError, PerseusError, zlib.error)
 
-Mhz = Annotated[int, Field(ge=1, le=100_000)]
 Number = Annotated[int, Field(ge=0, le=MOST_INSTRUCTIONS)]
 Size = Annotated[int, Field(ge=0, le=MOST_INFLATED_BYTES // 16)]
 Real = Annotated[float, Field(ge=-MOST, le=MOST)]
-Positive = Annotated[float, Field(gt=0.0, le=MOST)]
-NotNegative = Annotated[float, Field(ge=0.0, le=MOST)]
 
 
 class _Part(pydantic.BaseModel):

@@ -16,7 +16,8 @@ from pydantic import Field
 from perseus_ds.device.clock_change import ClockChange, ClockPair
 from perseus_ds.errors import PlanError, ProfileError
 from perseus_ds.plan.waits import Idle, WaitClock, Waits, idles
-from perseus_ds.profile.records import Computation
+from perseus_ds.profile.loads import NotNegative
+from perseus_ds.profile.records import Computation, Positive
 from perseus_ds.run_directory.paths import read_record, write_record
 from perseus_ds.schedule import Instruction, Kind, Schedule, dag_of
 from perseus_ds.solver.problem import UNLIMITED, Budget, Floats
@@ -77,8 +78,6 @@ class Splits:
 # Ways to run an instruction along a timeline of clocks, as a kernel scheduler gives them to the planner.
 
 FORMAT = "perseus-kernel-timelines"
-Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from perseus_ds.files import MOST
 from perseus_ds.schedule import Load
 
 _Numbers = NDArray[np.float64]
-MOST = 1e12
-"""Seconds, joules, watts: what is more was not measured, and its sums are not finite."""
 NotNegative = Annotated[float, Field(ge=0.0, le=MOST)]
 
 _TERMS = 3  # 1, tokens, squares

@@ -12,7 +12,8 @@ from pydantic import Field
 
 from perseus_ds.device.clock_change import Calibration
 from perseus_ds.errors import IncompleteProfileError, ProfileError
-from perseus_ds.profile.loads import MOST, LoadFit, NotNegative
+from perseus_ds.files import MOST
+from perseus_ds.profile.loads import LoadFit, NotNegative
 from perseus_ds.schedule import Instruction, Kind, Load
 
 Computation = tuple[int, Kind]
