@@ -57,11 +57,6 @@ def grid(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int =
     return "\n".join([*([bold(head)] if any(headings) else []), *lines])
 
 
-def count_of(number: int, noun: str, plural: str = "s") -> str:
-    """Return "1 stage", "4 stages"."""
-    return f"{number} {noun}{'' if number == 1 else plural}"
-
-
 def sentences(text: str) -> str:
     """Fold text at 80 columns, each line of it by itself; continued lines are indented."""
     fold = partial(textwrap.fill, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -29,7 +29,6 @@ from perseus_ds.cli.output import (
     DONE,
     bar,
     count,
-    count_of,
     grid,
     log_stderr,
     names_profile,
@@ -47,7 +46,7 @@ from perseus_ds.plan.file import PlanRequest, read_request
 from perseus_ds.plan.problem import Switching
 from perseus_ds.plan.record import ChangeBudget, read_timelines
 from perseus_ds.plan.reserve import UNKNOWN_PCT, doubt, reserve_in_words, too_little_reserve
-from perseus_ds.plan.select import costs_of, select_for, unslowed_s, with_plan_within
+from perseus_ds.plan.select import costs_of, count_of, select_for, unslowed_s, with_plan_within
 from perseus_ds.profile import Profile, read_profile, smooth
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.schedule import TEXTBOOK, Schedule, textbook

@@ -247,7 +247,12 @@ def _line(plans: PlanSet, first: int, second: int) -> tuple[float, float]:
     return slope_w, float(a_j - slope_w * a_s)
 
 
-# What a certificate states, in the same words everywhere: log, report, ``show``.
+# Figures in the same words everywhere: log, report, ``plan``, ``show``.
+
+
+def count_of(number: int, noun: str, plural: str = "s") -> str:
+    """Return "1 stage", "4 stages"."""
+    return f"{number} {noun}{'' if number == 1 else plural}"
 
 
 def gap_in_words(gap_pct: float) -> str:

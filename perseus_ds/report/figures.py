@@ -16,7 +16,8 @@ from statistics import fmean
 from perseus_ds.errors import PerseusError
 from perseus_ds.plan import PlanSet
 from perseus_ds.plan.clock_requests import Played, play, play_baseline
-from perseus_ds.report.read import Event, RunData, count, load_run, short
+from perseus_ds.plan.select import count_of
+from perseus_ds.report.read import Event, RunData, load_run, short
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import Summary, read_places
 
@@ -97,7 +98,7 @@ def figures(contents: RunData) -> Figures:
     summary, plan = contents.summary, contents.chosen
     planned = measured = None
     if plan is not None:
-        plans = count(len(plan.of), "plan")
+        plans = count_of(len(plan.of), "plan")
         name = f"plan {plan.index} of {plans} (0 is the fastest)" if plan.index else f"the fastest of {plans}"
         planned = Saving(plan.saving_pct, plan.slowdown_pct, name)
     if summary is not None:
@@ -135,10 +136,10 @@ def headline(found: Figures) -> str:
 
 
 def _job_line(contents: RunData) -> str:
-    words = [] if contents.profile is None else [count(contents.profile.stages, "stage")]
+    words = [] if contents.profile is None else [count_of(contents.profile.stages, "stage")]
     if contents.plans is not None:
         own = contents.plans.schedule
-        words = [count(own.stages, "stage"), count(own.microbatches, "microbatch", "es"), own.name]
+        words = [count_of(own.stages, "stage"), count_of(own.microbatches, "microbatch", "es"), own.name]
     facts = {} if contents.summary is None else contents.summary.facts
     gpu = str(facts.get("gpu") or contents.fingerprint.get("gpu") or "")
     if contents.simulated and "simulated" not in gpu.lower():
@@ -154,8 +155,8 @@ def _scope(contents: RunData) -> str:
     try:
         nodes = len({place.host for place in read_places(RunDirectory(contents.run_dir).places)})
     except PerseusError:
-        return f"GPU boards only, {count(gpus, 'GPU')}"
-    return f"GPU boards only, {count(gpus, 'GPU')} on {count(nodes, 'node')}"
+        return f"GPU boards only, {count_of(gpus, 'GPU')}"
+    return f"GPU boards only, {count_of(gpus, 'GPU')} on {count_of(nodes, 'node')}"
 
 
 def _rows(summary: Summary) -> Iterator[Row]:
@@ -281,7 +282,8 @@ def gpu_rows(contents: RunData) -> tuple[list[str], list[list[str]]]:
     if len(ranks) > MAX_GPU_ROWS:
         stages = {one.stage: [other for other in ranks if other.stage == one.stage] for one in ranks}
         groups = {
-            f"stage {stage}, mean of {count(len(own), 'GPU')}": own for stage, own in sorted(stages.items())
+            f"stage {stage}, mean of {count_of(len(own), 'GPU')}": own
+            for stage, own in sorted(stages.items())
         }
     clocks, units = _mean_clocks(contents), ["J", "s", "MHz", "\N{DEGREE SIGN}C"]
     header = [f"{unit} {side}" for unit in units for side in ("before", "at the plan")]

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from perseus_ds import __version__
 from perseus_ds.plan import FrequencyPlan, PlanSet
-from perseus_ds.plan.select import gap_in_words
+from perseus_ds.plan.select import count_of, gap_in_words
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.report.figures import (
     EnergyPrices,
@@ -37,7 +37,7 @@ from perseus_ds.report.figures import (
     plan_vs_expected_note,
     straggler_rows,
 )
-from perseus_ds.report.read import RunData, count, short
+from perseus_ds.report.read import RunData, short
 from perseus_ds.report.timeline import energy_j, panel_name, rank_rows, write_trace
 from perseus_ds.run_directory.paths import write_whole
 from perseus_ds.run_directory.records import RecordedIteration
@@ -252,7 +252,7 @@ def _frontier(contents: RunData, data: Data) -> Iterator[Section]:
     )
     caption = f"A point is a plan ({len(sampled)} of {len(plans)} shown). Choose one to see its clocks below."
     hint = "Arrow keys move along the frontier and choose; Home and End go to its ends."
-    size = count(plans.schedule.microbatches, "microbatch", "es")
+    size = count_of(plans.schedule.microbatches, "microbatch", "es")
     yield _section(
         f"The frontier: energy against time, {size}",
         figures=[_figure("frontier", caption, alt=alt, legend=legend, hint=hint)],

@@ -11,6 +11,7 @@ from typing import TypeVar
 from perseus_ds.config import Objective
 from perseus_ds.errors import PerseusError
 from perseus_ds.plan import FrequencyPlan, PlanSet, read_plans, select
+from perseus_ds.plan.select import count_of
 from perseus_ds.profile import Profile, read_profile
 from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory
@@ -29,11 +30,6 @@ def short(value: float, *, digits: int = 4) -> str:
     """Round to ``digits`` digits, but not before the decimal point: 0.01235, 12.35, 17207."""
     whole = 1 + math.floor(math.log10(abs(value))) if value else 1
     return f"{value:.{max(0, digits - whole)}f}"
-
-
-def count(number: int, noun: str, plural: str = "s") -> str:
-    """Write a number of things: 1 stage, 4 microbatches."""
-    return f"{number} {noun}{'' if number == 1 else plural}"
 
 
 Part = TypeVar("Part")
@@ -185,7 +181,7 @@ def _plans(
         if plans is None or microbatches in {None, plans.schedule.microbatches}:
             return plans
         if not own.exists():
-            theirs = count(plans.schedule.microbatches, "microbatch", "es")
+            theirs = count_of(plans.schedule.microbatches, "microbatch", "es")
             missing.append(
                 Missing(own.name, f"the job has not written it; {files.plan.name} is for {theirs}")
             )

@@ -25,6 +25,7 @@ from perseus_ds.config.load import refuse_two_blocks, resolve, text_digest
 from perseus_ds.device.simulated.gpu import SimulatedGpu
 from perseus_ds.errors import ConfigError, PerseusError, as_perseus_error
 from perseus_ds.guard.spawn import own_environment
+from perseus_ds.plan.select import count_of
 from perseus_ds.run_directory.events import read_events, why_unmeasured
 from perseus_ds.run_directory.paths import RunDirectory, release
 from perseus_ds.run_directory.records import read_summary, write_places
@@ -153,18 +154,14 @@ def _open_device(adapter: Adapter, config: PerseusConfig, rank: int, undo: Undo)
 
 def _shape(job: Job) -> str:
     """Describe the job's pipeline: 4 stages x 1 replica, 8 microbatches."""
-    stages, replicas = _count(job.schedule.stages, "stage"), _count(job.replicas, "replica")
+    stages, replicas = count_of(job.schedule.stages, "stage"), count_of(job.replicas, "replica")
     if job.coupled:
         size = len(job.sets[0])
         sets = f", in {job.replicas} sets of {size}" if job.replicas > 1 else ""
-        replicas = f"{_count(job.replicas * size, 'replica')} (coupled in every layer{sets})"
+        replicas = f"{count_of(job.replicas * size, 'replica')} (coupled in every layer{sets})"
     width = job.ranks // (job.schedule.ranks * sum(map(len, job.sets)))
     wide = f", {width} tensor-parallel ranks each" if width > 1 else ""
-    return f"{stages} x {replicas}{wide}, {_count(job.schedule.microbatches, 'microbatch', 'es')}"
-
-
-def _count(number: int, noun: str, plural: str = "s") -> str:
-    return f"{number} {noun}{'' if number == 1 else plural}"
+    return f"{stages} x {replicas}{wide}, {count_of(job.schedule.microbatches, 'microbatch', 'es')}"
 
 
 def _write_places(job: Job, directory: RunDirectory, log: EventLog) -> None:
