@@ -43,10 +43,10 @@ from perseus_ds.kernels.measure import (
     measure_kernels,
     simulated_runner,
 )
-from perseus_ds.kernels.plan import LATENCIES_S, KernelPlan, kernel_plan, read_kernel_plan, write_kernel_plan
-from perseus_ds.kernels.profile import read_kernel_profile, write_kernel_profile
+from perseus_ds.kernels.plan import KERNEL_PLANS, LATENCIES_S, KernelPlan, kernel_plan
+from perseus_ds.kernels.profile import KERNEL_PROFILES
 from perseus_ds.kernels.segment import timelines_of
-from perseus_ds.kernels.trace import KernelClass, merge, read_trace, write_trace
+from perseus_ds.kernels.trace import KERNEL_TRACES, KernelClass, merge
 from perseus_ds.plan.record import write_timelines
 from perseus_ds.run_directory.paths import RunDirectory
 
@@ -153,8 +153,8 @@ def run_trace(options: argparse.Namespace) -> int:
             f"{directory.kernels}: no rank has written a trace",
             hint=f"the job must train {iterations + 3} iterations or more",
         )
-    trace = merge([read_trace(file) for file in files])
-    write_trace(trace, options.output)
+    trace = merge([KERNEL_TRACES.read(file) for file in files])
+    KERNEL_TRACES.write(trace, options.output)
     overhead = "" if trace.overhead_pct is None else f"; traced iterations took {trace.overhead_pct:+.0f} %"
     print_result(
         f"{len(trace.sequences)} instructions, {trace.launches} launches per iteration of "
@@ -167,14 +167,14 @@ def run_trace(options: argparse.Namespace) -> int:
 
 def run_measure(options: argparse.Namespace) -> int:
     """Measure, write, state what was left out."""
-    trace = read_trace(options.trace)
+    trace = KERNEL_TRACES.read(options.trace)
     gpu, find = _open_real() if options.simulated is None else _open_simulated(options.simulated)
     settings = MeasurementSettings(window_s=options.window_s, windows=options.windows)
     with gpu, bar("measuring") as progress:
         profile = measure_kernels(
             gpu, trace, find, core_clocks=options.core_clocks, settings=settings, progress=progress
         )
-    write_kernel_profile(profile, options.output)
+    KERNEL_PROFILES.write(profile, options.output)
     for one in profile.left_out:
         log_stderr(f"left at the default clocks: {one.kernel}: {one.reason}")
     if profile.why_not_memory is not None:
@@ -203,7 +203,7 @@ def _open_real() -> tuple[Gpu, Callable[[KernelClass], KernelRunner]]:
 def run_plan(options: argparse.Namespace) -> int:
     """Choose, write, print."""
     latencies_s = LATENCIES_S if options.latency_ms is None else [ms / 1e3 for ms in options.latency_ms]
-    profile, trace = read_kernel_profile(options.profile), read_trace(options.trace)
+    profile, trace = KERNEL_PROFILES.read(options.profile), KERNEL_TRACES.read(options.trace)
     if trace.shortfall:
         log_stderr(f"{options.trace}: {trace.shortfall}")
     with bar("planning") as progress:
@@ -215,7 +215,7 @@ def run_plan(options: argparse.Namespace) -> int:
         lines = timelines_of(costs, trace, latencies_s[-1], spared_w=profile.spared_w)
         write_timelines(lines, options.timelines)
     if options.output is not None:
-        write_kernel_plan(plan, options.output)
+        KERNEL_PLANS.write(plan, options.output)
     print_result(json.dumps(asdict(plan), indent=1) if options.json else render(plan))
     return DONE
 
@@ -224,7 +224,7 @@ def run_show(options: argparse.Namespace) -> int:
     """Print the plan."""
     if options.json:
         refuse_idle("--json prints every class", classes=options.classes)
-    plan = read_kernel_plan(options.plan)
+    plan = KERNEL_PLANS.read(options.plan)
     table = render(plan, most=options.classes or _CLASSES)
     print_result(json.dumps(asdict(plan), indent=1) if options.json else table)
     return DONE

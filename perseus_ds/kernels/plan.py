@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 
@@ -27,11 +26,10 @@ from perseus_ds.kernels.choose import (
 from perseus_ds.kernels.profile import KernelProfile
 from perseus_ds.kernels.segment import Launches, segments_within
 from perseus_ds.kernels.trace import KernelTrace
-from perseus_ds.run_directory.paths import read_record, write_record
+from perseus_ds.run_directory.paths import RecordFormat
 
 LATENCIES_S = (0.0, 0.0005, 0.001, 0.002, 0.005, 0.010, 0.020, 0.040)
 MOST_LAUNCHES = 20_000
-PLAN = "perseus-kernel-plan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,15 +201,5 @@ def _of_stage(costs: CostTable, trace: KernelTrace, stage: int, latency_s: float
     return Launches(np.tile(once, rounds), costs, latency_s)
 
 
-def write_kernel_plan(plan: KernelPlan, path: Path) -> None:
-    """Write atomically: a reader sees the old file or the new one."""
-    write_record(path, PLAN, KernelPlan, plan)
-
-
-def read_kernel_plan(path: Path) -> KernelPlan:
-    """Read what `perseus-ds kernels plan -o` wrote.
-
-    Raises:
-        ProfileError: naming the file and what is wrong in it.
-    """
-    return read_record(path, PLAN, KernelPlan, remedy="plan again")
+KERNEL_PLANS = RecordFormat("perseus-kernel-plan", KernelPlan, "plan again")
+"""Files of kernel plans, as `perseus-ds kernels plan -o` writes them."""

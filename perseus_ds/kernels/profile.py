@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -14,9 +13,7 @@ from perseus_ds.errors import IncompleteProfileError, ProfileError
 from perseus_ds.kernels.trace import KernelClass
 from perseus_ds.profile.loads import NotNegative
 from perseus_ds.profile.records import Positive
-from perseus_ds.run_directory.paths import read_record, write_record
-
-PROFILE = "perseus-kernel-profile"
+from perseus_ds.run_directory.paths import RecordFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +85,5 @@ class KernelProfile:
         return (DEFAULT_PAIR, *sorted(tried, key=lambda pair: pair.rank, reverse=True))
 
 
-def write_kernel_profile(profile: KernelProfile, path: Path) -> None:
-    """Write atomically: a reader sees the old file or the new one."""
-    write_record(path, PROFILE, KernelProfile, profile)
-
-
-def read_kernel_profile(path: Path) -> KernelProfile:
-    """Read what ``write_kernel_profile`` wrote.
-
-    Raises:
-        ProfileError: naming the file and what is wrong in it.
-    """
-    return read_record(path, PROFILE, KernelProfile, remedy="measure the kernels again")
+KERNEL_PROFILES = RecordFormat("perseus-kernel-profile", KernelProfile, "measure the kernels again")
+"""Files of kernel profiles, as `perseus-ds kernels measure` writes them."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
 
 from perseus_ds.errors import ProfileError
-from perseus_ds.run_directory.paths import read_record, write_record
+from perseus_ds.run_directory.paths import RecordFormat
 from perseus_ds.schedule import Instruction, Kind
-
-TRACE = "perseus-kernel-trace"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -160,19 +157,8 @@ def merge(traces: Sequence[KernelTrace]) -> KernelTrace:
     )
 
 
-def write_trace(trace: KernelTrace, path: Path) -> None:
-    """Write atomically: a reader sees the old file or the new one."""
-    write_record(path, TRACE, KernelTrace, trace)
-
-
-def read_trace(path: Path) -> KernelTrace:
-    """Read a trace.
-
-    Raises:
-        ProfileError: naming the file and what is wrong in it.
-    """
-    return read_record(path, TRACE, KernelTrace, remedy="trace the job again")
-
+KERNEL_TRACES = RecordFormat("perseus-kernel-trace", KernelTrace, "trace the job again")
+"""Files of traces, of a rank or of a job."""
 
 # A profiler's events cut into instructions: which kernels each launches, with shapes, in order. Pure.
 #

@@ -18,7 +18,7 @@ from perseus_ds.errors import PlanError, ProfileError
 from perseus_ds.plan.waits import Idle, WaitClock, Waits, idles
 from perseus_ds.profile.loads import NotNegative
 from perseus_ds.profile.records import Computation, Positive
-from perseus_ds.run_directory.paths import read_record, write_record
+from perseus_ds.run_directory.paths import RecordFormat
 from perseus_ds.schedule import Instruction, Kind, Schedule, dag_of
 from perseus_ds.solver.problem import UNLIMITED, Budget, Floats
 
@@ -76,8 +76,6 @@ class Splits:
 
 
 # Ways to run an instruction along a timeline of clocks, as a kernel scheduler gives them to the planner.
-
-FORMAT = "perseus-kernel-timelines"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +140,12 @@ class _TimelinesFile:
     instructions: tuple[InstructionTimelines, ...]
 
 
+_FILES = RecordFormat("perseus-kernel-timelines", _TimelinesFile, "plan again")
+
+
 def write_timelines(instructions: tuple[InstructionTimelines, ...], path: Path) -> None:
     """Write atomically: a reader sees the old file or the new one."""
-    write_record(path, FORMAT, _TimelinesFile, _TimelinesFile(instructions))
+    _FILES.write(_TimelinesFile(instructions), path)
 
 
 def read_timelines(path: Path) -> tuple[InstructionTimelines, ...]:
@@ -153,7 +154,7 @@ def read_timelines(path: Path) -> tuple[InstructionTimelines, ...]:
     Raises:
         ProfileError: naming the file and what is wrong in it.
     """
-    return read_record(path, FORMAT, _TimelinesFile, remedy="plan again").instructions
+    return _FILES.read(path).instructions
 
 
 # The ways to run one computation: at one clock, or along a timeline of clocks that its kernels are given.

@@ -20,7 +20,7 @@ from perseus_ds.files import KEY, Row, digest_of, read_table
 from perseus_ds.profile.loads import LoadFit, NotNegative
 from perseus_ds.profile.records import MOST_STAGES, Computation, Mhz, Point, Positive, Profile
 from perseus_ds.profile.temperature import MOST_LEAKAGE
-from perseus_ds.run_directory.paths import VERSION, read_record, write_whole
+from perseus_ds.run_directory.paths import VERSION, RecordFormat, write_whole
 from perseus_ds.schedule import Kind
 
 FORMAT = "perseus-profile"
@@ -124,7 +124,7 @@ def read_profile(path: str | Path) -> Profile:
     path = Path(path)
     if not _TABLES.isdisjoint(suffix.lower() for suffix in path.suffixes):
         return read_csv(path)
-    content = read_record(path, FORMAT, _ProfileFile, remedy="profile the job again")
+    content = RecordFormat(FORMAT, _ProfileFile, "profile the job again").read(path)
     with _name_file(path):
         return content.profile()
 

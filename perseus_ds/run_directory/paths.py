@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from perseus_ds.errors import ConfigError, PerseusError, ProfileError
 from perseus_ds.files import (
@@ -81,26 +81,34 @@ def write_json(path: Path, content: object) -> None:
     write_whole(path, json.dumps(content, indent=1) + "\n")
 
 
-def write_record(path: Path, name: str, kind: type[Record], record: Record) -> None:
-    """Write atomically: a reader sees the old file or the new one."""
-    import pydantic  # noqa: PLC0415  # a tenth of a second: for those who write or read a record
+@dataclass(frozen=True, slots=True)
+class RecordFormat(Generic[Record]):
+    """A format of record files: its name and its record, and what to do about a file that is wrong."""
 
-    content = pydantic.TypeAdapter(kind).dump_python(record, mode="json")
-    write_json(path, {"format": name, "version": VERSION} | content)
+    name: str
+    kind: type[Record]
+    remedy: str
 
+    def write(self, record: Record, path: Path) -> None:
+        """Write atomically: a reader sees the old file or the new one."""
+        import pydantic  # noqa: PLC0415  # a tenth of a second: for those who write or read a record
 
-def read_record(path: Path, name: str, kind: type[Record], *, remedy: str) -> Record:
-    """Read a record whose file states its format and version (`read_json_as`)."""
+        content = pydantic.TypeAdapter(self.kind).dump_python(record, mode="json")
+        write_json(path, {"format": self.name, "version": VERSION} | content)
 
-    def check(content: object) -> None:
-        if not isinstance(content, dict) or content.get("format") != name:
-            raise PerseusError(f"is not a {name}", hint=f'expected "format": "{name}"')
-        if content.get("version") != VERSION:
-            raise PerseusError(
-                f"is a {name} of version {content.get('version')!r:.40}", hint=f"we read version {VERSION}"
-            )
+    def read(self, path: Path) -> Record:
+        """Read a record whose file states its format and version (`read_json_as`)."""
 
-    return read_json_as(path, kind, remedy=remedy, check=check)
+        def check(content: object) -> None:
+            if not isinstance(content, dict) or content.get("format") != self.name:
+                raise PerseusError(f"is not a {self.name}", hint=f'expected "format": "{self.name}"')
+            if content.get("version") != VERSION:
+                raise PerseusError(
+                    f"is a {self.name} of version {content.get('version')!r:.40}",
+                    hint=f"we read version {VERSION}",
+                )
+
+        return read_json_as(path, self.kind, remedy=self.remedy, check=check)
 
 
 def read_json_as(

@@ -21,7 +21,7 @@ from perseus_ds.device.simulated.operators import work_of_operator
 from perseus_ds.device.simulated.physics import KernelSequence, Work
 from perseus_ds.device.simulated.settings import SimulatedSettings
 from perseus_ds.errors import ConfigError
-from perseus_ds.kernels.trace import KernelTrace, read_trace
+from perseus_ds.kernels.trace import KERNEL_TRACES, KernelTrace
 from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener, Place
 from perseus_ds.runtime.channel import ControlChannel, control_group
 from perseus_ds.runtime.job import Job
@@ -150,7 +150,7 @@ def works_of(weights: Mapping[int, float], settings: SimulatedSettings) -> dict[
         ProfileError: the kernels of a stage are not in the trace, or it cannot be read.
     """
     if settings.kernels is not None:
-        trace = read_trace(Path(settings.kernels))
+        trace = KERNEL_TRACES.read(Path(settings.kernels))
         return {stage: _of_kernels(trace, stage, settings.gpu) for stage in weights}
     listed = settings.forward_s
     if listed is not None and len(listed) != len(weights):

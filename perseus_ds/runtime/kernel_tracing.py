@@ -18,6 +18,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from perseus_ds.errors import DeviceUnavailableError, ProfileError
 from perseus_ds.kernels.trace import (
     ABSENT,
+    KERNEL_TRACES,
     MARK,
     TENSOR,
     KernelClass,
@@ -26,7 +27,6 @@ from perseus_ds.kernels.trace import (
     split_trace_by_instruction,
     trace_of,
     unattributed_pct,
-    write_trace,
 )
 from perseus_ds.runtime.adapter import Batch, InstructionListener, PassingListener
 from perseus_ds.runtime.event_log import EventLog
@@ -168,7 +168,7 @@ class KernelTracing(PassingListener):
             unattributed_pct=max(self._unattributed),
         )
         if self._path is not None:
-            write_trace(trace, self._path)
+            KERNEL_TRACES.write(trace, self._path)
         self._log.event("kernels_traced", _summary_line(trace), overhead_pct=trace.overhead_pct)
         if trace.shortfall:
             self._log.line_here(trace.shortfall)

@@ -31,9 +31,9 @@ def check_usable(config: PerseusConfig) -> None:
     if config.device == "simulated":
         trace = simulated_settings(config.simulated).kernels
         if trace is not None:
-            from perseus_ds.kernels.trace import read_trace  # noqa: PLC0415  # the solver, not for `doctor`
+            from perseus_ds.kernels.trace import KERNEL_TRACES  # noqa: PLC0415  # the solver, not for `doctor`
 
-            read_trace(Path(trace))
+            KERNEL_TRACES.read(Path(trace))
     if not _only_runs_a_plan_of(config):
         _check_run_dir(Path(config.run_dir))
     if config.metrics.enabled and importlib.util.find_spec("prometheus_client") is None:

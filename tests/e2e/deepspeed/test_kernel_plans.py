@@ -9,7 +9,7 @@ from jobs import block, names, train_until
 from ranks import config, run_ranks
 
 from perseus_ds.cli.main import main
-from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence, write_trace
+from perseus_ds.kernels.trace import KERNEL_TRACES, KernelClass, KernelTrace, LaunchSequence
 from perseus_ds.schedule import Kind
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -61,7 +61,7 @@ def summary_of(run_dir: Path, trace: Path, latency_s: float, **objective: object
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("kernels") / "trace.json"
-    write_trace(stage_trace(), path)
+    KERNEL_TRACES.write(stage_trace(), path)
     return path
 
 

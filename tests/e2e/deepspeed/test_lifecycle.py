@@ -18,7 +18,7 @@ from jobs import STAGES, Lifecycle, block, copy_of, happened, lines, names, plai
 from ranks import batches, build, config, run_ranks
 
 from perseus_ds.device.simulated.settings import SimulatedSettings
-from perseus_ds.kernels.trace import merge, read_trace
+from perseus_ds.kernels.trace import KERNEL_TRACES, merge
 from perseus_ds.plan import read_plans
 from perseus_ds.plan.reserve import CANDIDATES_PCT, UNKNOWN_PCT
 from perseus_ds.profile import read_profile, write_profile
@@ -48,7 +48,9 @@ def test_auto_goes_the_whole_course_and_leaves_every_file_of_the_contract(lifecy
 
 
 def test_kernels_of_every_instruction_were_traced(lifecycle: Lifecycle) -> None:
-    trace = merge([read_trace(file) for file in sorted((lifecycle.run_dir / "kernels").glob("rank*.json"))])
+    trace = merge(
+        [KERNEL_TRACES.read(file) for file in sorted((lifecycle.run_dir / "kernels").glob("rank*.json"))]
+    )
     assert trace.iterations == jobs.TRACED
     assert trace.overhead_pct is not None
     assert {(one.stage, one.kind) for one in trace.sequences} == {

@@ -5,7 +5,7 @@ import pytest
 
 from perseus_ds.cli.main import main
 from perseus_ds.errors import ProfileError
-from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence, write_trace
+from perseus_ds.kernels.trace import KERNEL_TRACES, KernelClass, KernelTrace, LaunchSequence
 from perseus_ds.plan.record import read_timelines
 from perseus_ds.schedule import Kind
 
@@ -21,7 +21,7 @@ def trace(tmp_path: Path) -> Path:
         LaunchSequence(0, Kind.BACKWARD, (1, 0, 0) * 4, times=4),
     )
     path = tmp_path / "trace.json"
-    write_trace(KernelTrace(classes, sequences), path)
+    KERNEL_TRACES.write(KernelTrace(classes, sequences), path)
     return path
 
 

@@ -23,15 +23,8 @@ from perseus_ds.kernels.measure import (
     memory_probe,
     simulated_runner,
 )
-from perseus_ds.kernels.profile import (
-    KernelPoint,
-    KernelProfile,
-    LeftOut,
-    MeasuredKernel,
-    read_kernel_profile,
-    write_kernel_profile,
-)
-from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence, read_trace, write_trace
+from perseus_ds.kernels.profile import KERNEL_PROFILES, KernelPoint, KernelProfile, LeftOut, MeasuredKernel
+from perseus_ds.kernels.trace import KERNEL_TRACES, KernelClass, KernelTrace, LaunchSequence
 from perseus_ds.schedule import Kind
 
 PRODUCT = KernelClass("aten::mm", ((8192, 2048), (2048, 8192)), "bfloat16")
@@ -174,8 +167,8 @@ def test_a_profile_comes_back(tmp_path: Path) -> None:
         why_not_memory="one memory clock only",
         fingerprint={"gpu": "A100"},
     )
-    write_kernel_profile(profile, tmp_path / "k.json")
-    assert read_kernel_profile(tmp_path / "k.json") == profile
+    KERNEL_PROFILES.write(profile, tmp_path / "k.json")
+    assert KERNEL_PROFILES.read(tmp_path / "k.json") == profile
 
 
 def test_a_trace_comes_back(tmp_path: Path) -> None:
@@ -189,8 +182,8 @@ def test_a_trace_comes_back(tmp_path: Path) -> None:
         iterations=3,
         fingerprint={"model": "toy"},
     )
-    write_trace(trace, tmp_path / "t.json")
-    assert read_trace(tmp_path / "t.json") == trace
+    KERNEL_TRACES.write(trace, tmp_path / "t.json")
+    assert KERNEL_TRACES.read(tmp_path / "t.json") == trace
     assert trace.launches == 13
 
 
@@ -206,12 +199,14 @@ def test_a_profile_without_the_default_pair_or_with_anything_twice_is_refused() 
 
 def test_damage_is_named_by_its_key(tmp_path: Path) -> None:
     file = tmp_path / "k.json"
-    write_kernel_profile(KernelProfile((MeasuredKernel(GEMM, (KernelPoint(DEFAULT_PAIR, 1.0, 2.0),)),)), file)
+    KERNEL_PROFILES.write(
+        KernelProfile((MeasuredKernel(GEMM, (KernelPoint(DEFAULT_PAIR, 1.0, 2.0),)),)), file
+    )
     content = json.loads(file.read_text())
     del content["measured"][0]["first"][0]["energy_j"]
     file.write_text(json.dumps(content))
     with pytest.raises(ProfileError, match=r"k\.json: measured\.0\.first\.0\.energy_j"):
-        read_kernel_profile(file)
+        KERNEL_PROFILES.read(file)
 
 
 def test_a_trace_without_kernels_is_refused() -> None:

@@ -15,7 +15,7 @@ from perseus_ds.device.simulated.gpu import SimulatedGpu, VirtualTime
 from perseus_ds.device.simulated.physics import Work
 from perseus_ds.device.simulated.settings import SimulatedSettings, simulated_settings
 from perseus_ds.errors import ConfigError, ProfileError
-from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence, write_trace
+from perseus_ds.kernels.trace import KERNEL_TRACES, KernelClass, KernelTrace, LaunchSequence
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.emulation import EmulatedRank, Links, LoadShare, Neighbours, routes_of, works_of
 from perseus_ds.schedule import Instruction, Kind, Load, Schedule, dag_of, textbook, with_rendezvous
@@ -123,7 +123,7 @@ def test_a_stage_is_made_of_the_kernels_of_the_trace(tmp_path: Path) -> None:
     launches = {Kind.FORWARD: (0, 1, 0), Kind.BACKWARD: (1, 0, 0, 0, 0)}
     sequences = tuple(LaunchSequence(0, kind, kernels) for kind, kernels in launches.items())
     path = tmp_path / "trace.json"
-    write_trace(KernelTrace((product, norm), sequences), path)
+    KERNEL_TRACES.write(KernelTrace((product, norm), sequences), path)
     settings = SimulatedSettings(kernels=str(path))
     stage = works_of({0: 1.0}, settings)[0]
     once, norm_once = stage.forward.kernels[:2]

@@ -10,7 +10,7 @@ from lone_job import events_of, logging_in
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from perseus_ds.errors import DeviceUnavailableError, ProfileError
-from perseus_ds.kernels.trace import KernelClass, read_trace, split_trace_by_instruction
+from perseus_ds.kernels.trace import KERNEL_TRACES, KernelClass, split_trace_by_instruction
 from perseus_ds.runtime.adapter import Batch
 from perseus_ds.runtime.kernel_tracing import SETTLING, KernelTracing, cuda_device, replay_of
 from perseus_ds.schedule import Instruction, Kind
@@ -54,7 +54,7 @@ def test_a_traced_iteration_is_kept_from_the_listener(tmp_path: Path) -> None:
     for _ in range(3):
         iterate(tracing)
     assert heard.calls == PLAIN * SETTLING + ["other"] * 2 + PLAIN
-    trace = read_trace(tmp_path / "rank0.json")
+    trace = KERNEL_TRACES.read(tmp_path / "rank0.json")
     assert trace.iterations == 2
     kinds = {(one.stage, one.kind): one.times for one in trace.sequences}
     assert kinds == {(0, Kind.FORWARD): 2, (0, Kind.BACKWARD): 2}
