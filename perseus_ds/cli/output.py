@@ -10,10 +10,9 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import TextIO, TypeVar
 
-from perseus_ds.errors import ConfigError, ProfileError
+from perseus_ds.errors import ConfigError
 
 T = TypeVar("T", int, float)
 COLUMNS = 80
@@ -63,15 +62,6 @@ def sentences(text: str) -> str:
     return "\n".join(
         line if len(line) <= COLUMNS or "\x1b" in line else fold(line, COLUMNS) for line in text.splitlines()
     )
-
-
-@contextmanager
-def names_profile(path: Path) -> Iterator[None]:
-    """Put a profile's path before what is wrong with it, where that was found after it had been read."""
-    try:
-        yield
-    except ProfileError as error:
-        raise type(error)(f"{path}: {error.message}", hint=error.hint) from error
 
 
 @contextmanager

@@ -31,7 +31,6 @@ from perseus_ds.cli.output import (
     count,
     grid,
     log_stderr,
-    names_profile,
     positive,
     print_result,
     sentences,
@@ -48,6 +47,7 @@ from perseus_ds.plan.record import ChangeBudget, read_timelines
 from perseus_ds.plan.reserve import UNKNOWN_PCT, doubt, reserve_in_words, too_little_reserve
 from perseus_ds.plan.select import costs_of, count_of, select_for, unslowed_s, with_plan_within
 from perseus_ds.profile import Profile, read_profile, smooth
+from perseus_ds.profile.files import names_profile
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.schedule import TEXTBOOK, Schedule, textbook
 

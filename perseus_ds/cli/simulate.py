@@ -30,12 +30,12 @@ from perseus_ds.cli.output import (
     count,
     grid,
     log_stderr,
-    names_profile,
     print_result,
     sentences,
 )
 from perseus_ds.plan import read_plans
 from perseus_ds.profile import read_profile, smooth
+from perseus_ds.profile.files import names_profile
 from perseus_ds.simulation.emulator import DEFAULT_CLOCKS, Emulated, Emulator, means
 from perseus_ds.simulation.scenario import Scenario, parse_straggler, read_scenario
 

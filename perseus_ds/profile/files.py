@@ -105,11 +105,12 @@ def _clock_mhz(key: str) -> int:
 
 
 @contextmanager
-def _name_file(path: Path) -> Iterator[None]:
+def names_profile(path: Path) -> Iterator[None]:
+    """Put a profile's path before what is wrong with it, where that was found after it had been read."""
     try:
         yield
     except ProfileError as error:
-        raise ProfileError(f"{path}: {error.message}", hint=error.hint) from error
+        raise type(error)(f"{path}: {error.message}", hint=error.hint) from error
 
 
 def read_profile(path: str | Path) -> Profile:
@@ -125,7 +126,7 @@ def read_profile(path: str | Path) -> Profile:
     if not _TABLES.isdisjoint(suffix.lower() for suffix in path.suffixes):
         return read_csv(path)
     content = RecordFormat(FORMAT, _ProfileFile, "profile the job again").read(path)
-    with _name_file(path):
+    with names_profile(path):
         return content.profile()
 
 
@@ -199,7 +200,7 @@ def read_csv(path: Path) -> Profile:
         points[computation][point.clock_mhz] = point
     if not points:
         raise ProfileError(f"{path}: no row", hint="expected one row per stage, instruction and frequency")
-    with _name_file(path):
+    with names_profile(path):
         return Profile({computation: tuple(by_clock.values()) for computation, by_clock in points.items()})
 
 
