@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 
 from perseus_ds.adapters.deepspeed_settings import crashes_with_timers, read_settings
-from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig, load, parse, read_block, read_source
+from perseus_ds.config import ENABLED_BY_FILE, PerseusConfig, load, parse, read_block
 from perseus_ds.config.load import read_deepspeed_json, refuse_two_blocks
 from perseus_ds.errors import ConfigError, PerseusError
 from perseus_ds.runtime.usable import check_usable
@@ -61,12 +61,12 @@ def read_job_config(
         _check(perseus)
     elif file := environment.get(ENABLED_BY_FILE):
         perseus = read_block_file(file, environment)
-    content, refusal = read_deepspeed_json(source), None
+    (name, content), refusal = read_deepspeed_json(source), None
     findings = [*_findings(content, deepspeed_version)]
     if perseus is not None and perseus.mode != "off":
         refusal = read_settings(content, replicas=1).refusal()
         findings = [*_engine_findings(content, perseus), *findings]
-    return JobConfig(read_source(source)[0], perseus, tuple(findings), refusal)
+    return JobConfig(name, perseus, tuple(findings), refusal)
 
 
 def read_block_file(file: str, environment: Mapping[str, str]) -> PerseusConfig:

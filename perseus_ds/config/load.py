@@ -81,8 +81,7 @@ def load(source: str | Path, environment: Mapping[str, str]) -> PerseusConfig | 
     Raises:
         ConfigError: it cannot be read, or its block is refused.
     """
-    name, _ = read_source(source)
-    content = read_deepspeed_json(source)
+    name, content = read_deepspeed_json(source)
     if not is_enabled(content):
         if "perseus" not in content and (close := [key for key in content if key.lower() in _SIMILAR_NAMES]):
             raise ConfigError(f"{name}: {close[0]} is not a known block", hint="did you mean perseus?")
@@ -236,7 +235,7 @@ def _replace_variables(value: object, key: str) -> object:
         raise ConfigError(f"{key} is {value!r:.200}: {why}") from error
 
 
-def read_source(source: str | Path) -> tuple[str, str]:
+def _read_source(source: str | Path) -> tuple[str, str]:
     """Return the name and the text of a DeepSpeed configuration: a file of that name, else base64.
 
     gpt-neox writes its configuration into the command line in base64, and DeepSpeed decodes it.
@@ -265,18 +264,18 @@ def _text_of(file: str | Path, name: str) -> str:
         raise ConfigError(f"{name} {reason_of(error)}", hint=hint) from error
 
 
-def read_deepspeed_json(source: str | Path) -> dict[str, object]:
-    """Read a DeepSpeed configuration, a file or base64, comments and all.
+def read_deepspeed_json(source: str | Path) -> tuple[str, dict[str, object]]:
+    """Return the name and the content of a DeepSpeed configuration, a file or base64, comments and all.
 
     Raises:
         ConfigError: it cannot be read, is too large to be one, or is no JSON object.
     Source: deepspeed/runtime/config.py @ 0.19.8, which reads with hjson and refuses duplicate keys.
     """
-    name, text = read_source(source)
+    name, text = _read_source(source)
     content = _parse(name, text)
     if not isinstance(content, dict):
         raise ConfigError(f"{name} is not a DeepSpeed configuration", hint="expected a JSON object")
-    return content
+    return name, content
 
 
 def read_block(path: str | Path) -> dict[str, object]:

@@ -15,7 +15,7 @@ import hjson
 import jsonschema
 import pytest
 
-from perseus_ds.config import FLAGS, PerseusConfig, is_enabled, load, parse, read_block, read_source
+from perseus_ds.config import FLAGS, PerseusConfig, is_enabled, load, parse, read_block
 from perseus_ds.config.load import REMOVED_KEYS, text_digest
 from perseus_ds.device.simulated.settings import simulated_settings
 from perseus_ds.errors import ConfigError
@@ -270,7 +270,7 @@ def test_what_is_neither_file_nor_base64_is_a_missing_file() -> None:
         refusal(load, word, {})
     word = base64.b64encode(b'{"train_batch_size": 4}').decode()
     with pytest.raises(ConfigError, match="No such"):
-        read_source(f"{word[:8]}.{word[8:]}")
+        load(f"{word[:8]}.{word[8:]}", {})
 
 
 # A block in a file of its own: JSON or YAML, and one line for whatever it is not.
