@@ -153,6 +153,8 @@ def notify(
     directory = RunDirectory(Path(run_dir))
     attached = _running_job(directory)
     if clear:
+        if any(one is not None for one in (pipeline, host, slowdown, power_w, until_s)):
+            raise PerseusError("clear ends all notices", hint="a slowdown of 1 ends one")
         Notices(directory.notices, replicas=0).clear()
         return []
     written = {"slowdown": slowdown, "power_w": power_w, "until": until_s}

@@ -66,6 +66,7 @@ BAD = [
     (("--power-cap=5", "--until=soon"), "'soon'"),
     (("--power-cap=5", "--until=2020-01-01T00:00"), "until"),
     (("--power-cap=5", "--pipeline=1"), "pipeline"),
+    (("--clear", "--pipeline=1"), "all notices"),
 ]
 
 
