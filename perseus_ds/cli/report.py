@@ -43,6 +43,7 @@ def run(options: argparse.Namespace) -> int:
         prices = {"price_per_kwh": options.price_per_kwh, "gco2_per_kwh": options.gco2_per_kwh}
         refuse_idle("it is for the page of one run", **prices, pue=options.pue)
     if of_a_profile:
+        refuse_idle("of a profile there is the page alone", json=options.json)
         print_result(f"report: {write_profile_page(options.run_dir, page=options.output)}")
     elif options.other is not None:
         refuse_idle("of two runs no page is written", output=options.output)

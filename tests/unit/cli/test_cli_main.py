@@ -91,6 +91,7 @@ def test_ctrl_c_is_quiet_and_an_error_of_the_system_is_one_line(
         ("show", "PLAN", "--power", "--max-slowdown", 0),
         ("kernels", "trace", "--run-dir", "R", "-o", "out.json", "--iterations", 3),
         ("kernels", "show", "KERNELS", "--json", "--classes", 3),
+        ("report", "PROFILE", "--json"),
     ],
     ids=lambda words: " ".join(map(str, words)),
 )
