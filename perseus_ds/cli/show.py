@@ -127,6 +127,7 @@ def _show_profile(options: argparse.Namespace, no_plan: PlanError) -> None:
         profile = read_profile(options.file)
     except ProfileError as error:
         raise (no_plan if options.file.suffix.lower() == ".json" else error) from None
+    refuse_idle(f"{options.file} is a profile", power=options.power)
     _refuse_choice(options, f"{options.file} is a profile")
     text = profile_json(profile) if options.format == "json" else profile_csv(profile)
     if options.format == "table":

@@ -92,6 +92,7 @@ def test_ctrl_c_is_quiet_and_an_error_of_the_system_is_one_line(
         ("kernels", "trace", "--run-dir", "R", "-o", "out.json", "--iterations", 3),
         ("kernels", "show", "KERNELS", "--json", "--classes", 3),
         ("report", "PROFILE", "--json"),
+        ("show", "PROFILE", "--power"),
     ],
     ids=lambda words: " ".join(map(str, words)),
 )
