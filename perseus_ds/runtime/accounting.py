@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -57,12 +57,27 @@ class Sample(NamedTuple):
     size: float = 0.0
 
 
+Samples = NDArray[np.void]
+"""Rows of `Sample`, the oldest first: one array, since thousands of ranks send theirs to rank 0."""
+
+_ROW = np.dtype({"names": Sample._fields, "formats": ("i8", "i8", "f8", "f8", "f8")})
+
+
+def as_samples(rows: Iterable[Sample] = ()) -> Samples:
+    """Put samples into one array, whose fields are theirs."""
+    return np.array(list(rows), _ROW)
+
+
 @dataclass(slots=True)
 class Total:
     """Measurements of one mode: how many iterations ever, and samples of the last of them."""
 
     iterations: int = 0
-    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    samples: Samples = field(default_factory=as_samples)
+
+    def add(self, sample: Sample) -> None:
+        self.iterations += sample.iterations
+        self.samples = np.append(self.samples[1 - _RECENT :], as_samples([sample]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +243,7 @@ class RankBooks:
                 continue
             total = self.totals[block.microbatches][block.mode]
             time_s, size = block.time_s / block.iterations, block.size / block.iterations
-            total.iterations += block.iterations
-            total.samples.append(Sample(block.first, block.iterations, time_s, power_w * time_s, size))
+            total.add(Sample(block.first, block.iterations, time_s, power_w * time_s, size))
             if block.mode in {Mode.PERSEUS, Mode.PERSEUS_BESIDE}:
                 self.at_plan[block.microbatches] += block.iterations
             self.latest = power_w * time_s, power_w
@@ -288,7 +302,7 @@ class Estimated:
     freedom: float
 
 
-def robust_mean(values: Sequence[float], *, alike: float = 1.0) -> Estimated:
+def robust_mean(values: Sequence[float] | _Numbers, *, alike: float = 1.0) -> Estimated:
     """Mean of the middle half, with the error of a trimmed mean: the spread with both ends drawn in.
 
     Of the values ``alike`` count as one, since they share an error (`alike`). Fewer than four that do not
@@ -368,25 +382,24 @@ class Side:
         ``periods_s`` are those of their energy counters, None where one is not known.
         """
         known = list(totals)
-        tables = [np.reshape(total.samples, (-1, len(Sample._fields))) for total in known]
-        common = reduce(np.intersect1d, [table[:, 0] for table in tables])
+        tables = [total.samples for total in known]
+        common = reduce(np.intersect1d, [table["first"] for table in tables])
         if not len(common):
             return None
-        rows = np.stack([table[np.searchsorted(table[:, 0], common)] for table in tables])
-        _, _, time_s, energy_j, size = rows.transpose(2, 0, 1)
+        rows = [table[np.searchsorted(table["first"], common)] for table in tables]
         return cls(
-            time_s.max(axis=0),
-            energy_j.sum(axis=0),
-            size.sum(axis=0),
-            size.max(axis=0),
+            np.max([row["time_s"] for row in rows], axis=0),
+            np.sum([row["energy_j"] for row in rows], axis=0),
+            np.sum([row["size"] for row in rows], axis=0),
+            np.max([row["size"] for row in rows], axis=0),
             min(total.iterations for total in known),
             max(map(_alike, rows, periods_s or [None] * len(known))),
         )
 
     def averages(self) -> MeasuredSide:
         """Means of the middle half, with their errors."""
-        time_s = robust_mean(list(self.time_s))
-        energy_j = robust_mean(list(self.energy_j), alike=self.alike)
+        time_s = robust_mean(self.time_s)
+        energy_j = robust_mean(self.energy_j, alike=self.alike)
         return MeasuredSide(
             iteration_time_s=time_s.mean,
             energy_j=energy_j.mean,
@@ -428,11 +441,8 @@ def _at_mean_size(values: Sequence[_Numbers], sizes: Sequence[_Numbers]) -> list
     return [value * (mean / size) ** power for value, size in zip(values, sizes, strict=True)]
 
 
-def _alike(samples: _Numbers, period_s: float | None) -> float:
-    """Return how many samples share one error; one begins anew where it does not follow the one before it.
-
-    Shape: [samples, fields of `Sample`].
-    """
-    first, iterations, time_s = samples.T[:3]
+def _alike(samples: Samples, period_s: float | None) -> float:
+    """Return how many samples share one error; one begins anew where it does not follow the one before it."""
+    first, iterations, time_s = samples["first"], samples["iterations"], samples["time_s"]
     begins = np.append(True, first[1:] != (first + iterations)[:-1])  # the first one does
     return alike(time_s * iterations, begins, period_s)

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean
 
+import numpy as np
+from numpy.typing import NDArray
+
 from perseus_ds.plan import FrequencyPlan
 from perseus_ds.plan.record import Options, Portion
 from perseus_ds.run_directory.paths import RunDirectory, write_json
@@ -111,25 +114,22 @@ def course_rows(total: Total) -> list[list[float]]:
 
     Returns: rows of (index of the first iteration, s, J), both per iteration.
     """
-    samples = list(total.samples)
+    samples = total.samples
     step = max(1, -(-len(samples) // _MOST_ROWS))
     parts = [samples[start : start + step] for start in range(0, len(samples), step)]
-    return [
-        [part[0].first, fmean(one.time_s for one in part), fmean(one.energy_j for one in part)]
-        for part in parts
-    ]
+    return [[int(part["first"][0]), fmean(part["time_s"]), fmean(part["energy_j"])] for part in parts]
 
 
 def _total(total: Total) -> dict[str, float]:
     return {
         "iterations": total.iterations,
-        "iteration_time_s": _mean([one.time_s for one in total.samples]),
-        "energy_j": _mean([one.energy_j for one in total.samples]),
+        "iteration_time_s": _mean(total.samples["time_s"]),
+        "energy_j": _mean(total.samples["energy_j"]),
     }
 
 
-def _mean(values: Sequence[float]) -> float:
-    return robust_mean(values).mean if values else 0.0
+def _mean(values: NDArray[np.float64]) -> float:
+    return robust_mean(values).mean if len(values) else 0.0
 
 
 def _timeline(
@@ -209,8 +209,8 @@ def _tokens(reports: Sequence[RankReport], job: Job) -> float:
     """
     first = {job.places[one.rank].pipeline: one for one in reports if one.pipeline_rank == 0}
     chunks = len({i.stage for i in job.order}) or 1
-    sizes = [[one.size for mode in _SIDES for one in each.totals[mode].samples] for each in first.values()]
-    return sum(fmean(row) / chunks for row in sizes if row)
+    sizes = [np.concatenate([one.totals[mode].samples["size"] for mode in _SIDES]) for one in first.values()]
+    return sum(fmean(row) / chunks for row in sizes if len(row))
 
 
 def _samples(job: Job) -> float:

@@ -3,7 +3,6 @@
 import math
 import pickle
 import tracemalloc
-from collections import deque
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 from perseus_ds.device.clock_agenda import RequestCounts
 from perseus_ds.profile import CounterTrace, Interval
 from perseus_ds.runtime import accounting
-from perseus_ds.runtime.accounting import Mode, RankBooks, Sample, Side, Total
+from perseus_ds.runtime.accounting import Mode, RankBooks, Sample, Side, Total, as_samples
 from perseus_ds.runtime.job import Job
 from perseus_ds.runtime.recorder import Iteration
 from perseus_ds.schedule import Instruction, Kind, textbook
@@ -68,14 +67,14 @@ def enter(account: RankBooks, watched: Watched, modes: str, *, length_s: float =
 
 
 def energy_j(total: Total) -> float:
-    return sum(one.iterations * one.energy_j for one in total.samples)
+    return float(total.samples["iterations"] @ total.samples["energy_j"])
 
 
 def test_each_side_gets_its_own_iterations(account: RankBooks, watched: Watched) -> None:
     enter(account, watched, "PPPNBBNP", length_s=4.0)
     baseline, perseus = account.totals[0][Mode.BASELINE], account.totals[0][Mode.PERSEUS]
     assert (baseline.iterations, perseus.iterations) == (2, 3)
-    assert [one.first for one in perseus.samples] == [0, 1, 2]
+    assert perseus.samples["first"].tolist() == [0, 1, 2]
     assert energy_j(baseline) == pytest.approx(8.0 * WATTS)
     assert energy_j(perseus) == pytest.approx(12.0 * WATTS)
 
@@ -95,9 +94,9 @@ def test_iterations_shorter_than_the_period_are_booked_together(account: RankBoo
     enter(account, watched, "P" * 220, length_s=0.03)
     perseus = account.totals[0][Mode.PERSEUS]
     assert perseus.iterations >= 200
-    assert {one.iterations for one in perseus.samples} <= {100, 101}, "three seconds each: thirty periods"
-    for one in perseus.samples:
-        assert (one.time_s, one.energy_j) == pytest.approx((0.03, 0.03 * WATTS))
+    assert {*perseus.samples["iterations"]} <= {100, 101}, "three seconds each: thirty periods"
+    assert perseus.samples["time_s"] == pytest.approx(0.03)
+    assert perseus.samples["energy_j"] == pytest.approx(0.03 * WATTS)
 
 
 def test_what_the_counter_missed_is_lost_and_holds_up_nothing() -> None:
@@ -117,8 +116,9 @@ def test_the_hosts_time_between_iterations_is_booked_apart(account: RankBooks, w
     account.add(Mode.PERSEUS, Iteration(2, 20.0, 22.0, (), own_s=0.5, outside_s=11.0))
     for index in (3, 4):
         account.add(Mode.NEITHER, iteration(index, 16.0 + 2.0 * index, 18.0 + 2.0 * index))
-    samples = [(one.time_s, one.energy_j) for one in account.totals[0][Mode.PERSEUS].samples]
-    assert samples == [(time_s, pytest.approx(WATTS * time_s)) for time_s in (2.0, 2.0, 2.5)]
+    samples = account.totals[0][Mode.PERSEUS].samples
+    assert samples["time_s"].tolist() == [2.0, 2.0, 2.5]
+    assert samples["energy_j"] == pytest.approx(WATTS * samples["time_s"])
     assert (account.outside.time_s, account.outside.energy_j) == (16.0, pytest.approx(16.0 * WATTS))
 
 
@@ -136,13 +136,15 @@ def test_booked_ones_are_forgotten(account: RankBooks, watched: Watched, modes: 
     assert watched.forgotten_s == pytest.approx(until_s)
 
 
-def test_a_thousand_samples_travel_in_forty_bytes_each() -> None:
-    total = Total(iterations=1203)
-    total.samples.extend(Sample(3 * first, 3, 1.0 / (first + 1), 250.5) for first in range(1000))
+def test_the_last_thousand_samples_travel_as_one_array() -> None:
+    total = Total()
+    for first in range(1203):
+        total.add(Sample(3 * first, 3, 1.0 / (first + 1), 250.5))
     packed = pickle.dumps(total)
-    assert len(packed) < 1000 * 41 + 1000
+    assert len(packed) < 1000 * 40 + 1000
     found = pickle.loads(packed)
-    assert (found, found.samples.maxlen) == (total, 1000)
+    assert found.iterations == 3 * 1203
+    assert found.samples["first"].tolist() == list(range(3 * 203, 3 * 1203, 3))
 
 
 # A mean that hiccups do not move, and an error that covers the truth as often as it says.
@@ -200,7 +202,7 @@ def total(energies_j: list[float], lasts_s: float) -> Total:
     """Two audits of four iterations each."""
     firsts = [10, 11, 12, 13, 70, 71, 72, 73]
     samples = (Sample(first, 1, lasts_s, one) for first, one in zip(firsts, energies_j, strict=True))
-    return Total(8, deque(samples))
+    return Total(8, as_samples(samples))
 
 
 def test_two_audits_that_are_wrong_alike_are_two_measurements() -> None:
@@ -213,7 +215,7 @@ def test_two_audits_that_are_wrong_alike_are_two_measurements() -> None:
 
 
 def test_one_audit_that_may_be_wrong_as_a_whole_states_no_error() -> None:
-    samples = deque(Sample(first, 1, 4.0, 9.0) for first in range(4))
+    samples = as_samples(Sample(first, 1, 4.0, 9.0) for first in range(4))
     assert Side.of([Total(4, samples)], [PERIOD_S]).averages().energy_se_j is None
 
 
@@ -281,7 +283,7 @@ def test_both_sides_are_brought_to_the_mean_of_all_sizes() -> None:
     """Sizes 1 and 3, four samples each: both sides stand at 2, where time and energy are twice those of 1."""
 
     def of(energy_j: float, *sizes: float) -> Side:
-        samples = deque(Sample(i, 1, n * 1.0, n * energy_j, n) for i, n in enumerate(sizes * 2))
+        samples = as_samples(Sample(i, 1, n * 1.0, n * energy_j, n) for i, n in enumerate(sizes * 2))
         return Side.of([Total(4, samples)])
 
     sides = [of(100.0, 0.9, 1.1), of(80.0, 2.7, 3.3)]
@@ -304,7 +306,7 @@ def test_a_job_takes_as_long_as_the_replica_with_the_longest_batch() -> None:
             sizes = whole * uneven, whole * (1.0 - uneven)
             for row, size in zip(ranks, sizes, strict=True):
                 row.append(Sample(i, 1, time * max(sizes), 100.0 * size, size))
-        return Side.of([Total(12, deque(row)) for row in ranks])
+        return Side.of([Total(12, as_samples(row)) for row in ranks])
 
     raw = [of(0.55, 1.0), of(0.7, 1.01)]
     assert raw[1].averages().iteration_time_s / raw[0].averages().iteration_time_s > 1.2
@@ -315,8 +317,8 @@ def test_a_job_takes_as_long_as_the_replica_with_the_longest_batch() -> None:
 
 def test_ranks_that_joined_iterations_differently_are_compared_where_both_begin() -> None:
     """Rank 0 joins three at a time; rank 1 joined four once and three then: they begin together twice."""
-    thirds = deque(Sample(first, 3, 1.0, 100.0) for first in (0, 3, 6, 20, 23))
-    others = deque(Sample(first, count, 1.1, 50.0) for first, count in ((0, 4), (4, 3), (7, 3), (20, 3)))
+    thirds = as_samples(Sample(first, 3, 1.0, 100.0) for first in (0, 3, 6, 20, 23))
+    others = as_samples(Sample(first, count, 1.1, 50.0) for first, count in ((0, 4), (4, 3), (7, 3), (20, 3)))
     found = Side.of([Total(15, thirds), Total(13, others)])
     measured = found.averages()
     assert (measured.iteration_time_s, measured.energy_j, measured.iterations) == (1.1, 150.0, 13)

@@ -1,7 +1,6 @@
 """A plan that runs: its clocks, what is expected and measured of it, pacing by loads, and its summary."""
 
 import json
-from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +22,7 @@ from perseus_ds.profile.loads import LoadFit
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.run_directory.records import MeasuredSide, RankPlace, Spent, Summary, read_ranks
 from perseus_ds.runtime import planned_run, summaries
-from perseus_ds.runtime.accounting import Mode, RankReport, Sample, Total
+from perseus_ds.runtime.accounting import Mode, RankReport, Sample, Total, as_samples
 from perseus_ds.runtime.event_log import EventLog
 from perseus_ds.runtime.job import Job, Sets
 from perseus_ds.runtime.phases import ActivePlan
@@ -164,7 +163,7 @@ def beside_a_straggler(slower_pct: float) -> RankReport:
     totals = {mode: Total() for mode in Mode}
     for mode, time_s in lasts_s.items():
         samples = [Sample(index, 1, time_s + 1e-4 * (index % 2), 500.0) for index in range(40)]
-        totals[mode] = Total(40, deque(samples))
+        totals[mode] = Total(40, as_samples(samples))
     return RankReport(0, 0, 0, totals, Spent(), {})
 
 
@@ -259,7 +258,7 @@ JOB = Job(0, 2, 0, 0, textbook("1f1b", stages=2, microbatches=1), {})
 
 def total(iterations: int, *, energy_j: float, time_s: float = 6.0) -> Total:
     each_j = energy_j / max(1, iterations)
-    return Total(iterations, deque(Sample(index, 1, time_s, each_j) for index in range(iterations)))
+    return Total(iterations, as_samples(Sample(index, 1, time_s, each_j) for index in range(iterations)))
 
 
 def report(stage: int, baseline: Total, perseus: Total, **more: object) -> RankReport:
@@ -338,7 +337,7 @@ def test_every_rank_leaves_its_totals(tmp_path: Path) -> None:
 
 
 def test_a_long_course_is_thinned_to_means_of_neighbours() -> None:
-    long = Total(600, deque(Sample(index, 1, 1.0 + index, 10.0) for index in range(600)))
+    long = Total(600, as_samples(Sample(index, 1, 1.0 + index, 10.0) for index in range(600)))
     rows = summaries.course_rows(long)
     assert len(rows) == 120
     assert rows[1] == [5, 8.0, 10.0]
@@ -354,7 +353,7 @@ def worth_of(
 ) -> dict[str, object]:
     """Three pipelines of two ranks; at the plan batches were ``plan`` times as large."""
     totals = {
-        mode: Total(2, deque(Sample(index, 1, 1.0, 1.0, (1 + 2 * index) * each) for index in range(2)))
+        mode: Total(2, as_samples(Sample(index, 1, 1.0, 1.0, (1 + 2 * index) * each) for index in range(2)))
         for mode, each in ((Mode.BASELINE, size), (Mode.PERSEUS, plan * size))
     }
     set_of = {pipeline: at for at, one in enumerate(sets) for pipeline in one}
