@@ -126,11 +126,7 @@ def _own_directory(config: PerseusConfig, undo: Undo) -> tuple[Path, str]:
 
 
 def _on_all(channel: ControlChannel, made: Callable[[], T]) -> T:
-    """Make something on every rank, or on none; what was begun here is the caller's to undo.
-
-    Raises:
-        PerseusError: it could not be made on some rank; alike on all.
-    """
+    """Make something on every rank, or on none; what was begun here is the caller's to undo."""
     mine: list[T] = []
     channel.gather_results(lambda: mine.append(made()))
     return mine[0]

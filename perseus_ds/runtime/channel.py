@@ -61,9 +61,6 @@ def _device(reach: Reach, *, lazy: bool) -> ProcessGroupGloo.Device:
     """Listen at the interface, else at the address, else where gloo chooses.
 
     Over a ``lazy`` device ranks connect when one has something for another.
-
-    Raises:
-        RuntimeError: gloo does not take it.
     """
     create: Callable[..., ProcessGroupGloo.Device] = ProcessGroupGloo.create_device
     if reach.interface:
@@ -204,11 +201,7 @@ class ControlChannel:
         return everyone
 
     def _come(self, work: dist.Work, *used: object) -> None:
-        """Wait for an exchange; ``used`` is what it reads and writes.
-
-        Raises:
-            RuntimeError: it failed, or did not come in time.
-        """
+        """Wait for an exchange; ``used`` is what it reads and writes."""
         try:
             work.wait(self._patience)
         except RuntimeError:

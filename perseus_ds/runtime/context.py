@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -79,13 +79,7 @@ def join_calibrations(
         "calibrated",
         f"a clock change takes {_ms(found.switch_latency_s)} on one GPU and {_ms(found.together_s)} when all "
         "change at once",
-        call_s=found.call_s,
-        up_s=found.up_s,
-        down_s=found.down_s,
-        together_s=found.together_s,
-        counter_period_s=found.counter_period_s,
-        unreached=found.unreached,
-        idle=found.idle,
+        **asdict(found),
         memory_why_not=able.memory_why_not,
     )
     # read rarely, a counter seems slower, never quicker
@@ -207,11 +201,7 @@ def budget_of(
 
 
 def _prepare_timelines(context: JobContext) -> str | None:
-    """Write the timelines that this job's device can run to the run directory; None where there are none.
-
-    Raises:
-        ProfileError: the file cannot be read.
-    """
+    """Write the timelines that this job's device can run to the run directory; None where there are none."""
     given = context.config.objective.timelines
     if given is None:
         return None

@@ -311,9 +311,6 @@ class Recorder:
 
         The time since the iteration before is divided into ours and the host's, or is an unseen step. The
         device may still have been at work when the host was through with ours: that was no time of ours.
-
-        Raises:
-            ScheduleError: something else than the order has ran again and again.
         """
         whole, seconds = self._stopwatch.whole, self._stopwatch.seconds
         begin_s, end_s = seconds([marks.begin, end])

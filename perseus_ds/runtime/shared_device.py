@@ -163,11 +163,7 @@ def shared_device(request: DeviceRequest, *, patience_s: float = _OPEN_S) -> Sha
 
 
 def _chosen_in_time(request: DeviceRequest, patience_s: float) -> Choice:
-    """Open a device beside the training, which does not wait for ever; one that comes later is closed.
-
-    Raises:
-        DeviceError: it cannot be opened, or its driver does not answer.
-    """
+    """Open a device beside the training, which does not wait for ever; one that comes later is closed."""
     chosen: Future[Choice] = Future()
     opens = threading.Thread(
         target=_complete, args=(chosen, lambda: choose(request)), name="perseus-open", daemon=True
