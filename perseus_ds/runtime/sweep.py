@@ -48,10 +48,10 @@ from perseus_ds.runtime.window import (
     CHANGE_S,
     WholeIterations,
     WindowLoads,
-    held_alone,
     held_clocks,
     mean_power_w,
     profile_of,
+    refuse_foreign_clock,
     same_clock,
     without_changes,
 )
@@ -150,7 +150,7 @@ class Windows:
         self.watch = watch
         self.whole = WholeIterations(context) if context.job.replayed else None
         self._monitor = monitor
-        self._short_windows = self._void = self._held_mhz = self._steady_mhz = 0
+        self._short_windows = self._void = self._held_mhz = 0
         self._loads = WindowLoads(context)
         self._warmth = ThermalHistory()
 
@@ -239,7 +239,7 @@ class Windows:
         """
         watch, warmth = self.watch, self._warmth
         looks = watch.looks_between(iterations[0].start_s + CHANGE_S, iterations[-1].end_s)
-        self._held_mhz = held_alone(clock_mhz, [look for _, look in looks], held_mhz=self._held_mhz)
+        refuse_foreign_clock(clock_mhz, [look for _, look in looks], held_mhz=self._held_mhz)
         if watch.useless:
             raise UnmeasurableError(watch.useless, hint="see perseus-ds doctor on its host")
         iterations = [one for one in iterations if not (one.void or one.skipped)]
@@ -271,7 +271,7 @@ class Windows:
         watch.forget(min(end_s, warmth.until_s))
         found = estimate(window)
         if all(p.achieved_mhz and is_held(clock_mhz, p.achieved_mhz) for p in found.points.values()):
-            self._steady_mhz = max(self._steady_mhz, clock_mhz)
+            self._held_mhz = max(self._held_mhz, clock_mhz)
         steady_c = None if thermal is None or power_w is None else thermal.steady_state_c(power_w)
         return replace(found, thermal=thermal, steady_state_c=steady_c)
 
@@ -310,7 +310,7 @@ class Windows:
                 f"{', '.join(map(str, lost))} MHz do not hold under this job's load: no plan uses them",
                 clocks_mhz=lost,
             )
-        self._monitor.expect_held(self._steady_mhz, context.capabilities)
+        self._monitor.expect_held(self._held_mhz, context.capabilities)
         profile = profile_of(context, measured, warming=warming, grid_mhz=grid_mhz)
         self._loads.log_fits(profile.loads)
         if context.job.rank == 0:

@@ -10,7 +10,7 @@ from statistics import fmean, median
 
 import numpy as np
 
-from perseus_ds.device.gpu import Achieved, ConflictKind, conflicts, is_at, is_held
+from perseus_ds.device.gpu import Achieved, ConflictKind, conflicts, is_held
 from perseus_ds.errors import IncompleteProfileError, UnmeasurableError
 from perseus_ds.profile import CounterTrace, Interval, Point, Profile
 from perseus_ds.profile.iterations import IterationModel
@@ -40,14 +40,16 @@ def held_clocks(clocks_mhz: Sequence[int], windows: Sequence[Pooled]) -> frozens
     return frozenset({clocks_mhz[0]} | held)
 
 
-def held_alone(clock_mhz: int, looks: Sequence[Achieved], *, held_mhz: int) -> int:
-    """Return the highest clock that this GPU has held in a sweep; ``held_mhz`` was it before these looks.
+def refuse_foreign_clock(clock_mhz: int, looks: Sequence[Achieved], *, held_mhz: int) -> None:
+    """Refuse a window in which somebody else sets this GPU's clock, by the guard's rule and in every look.
+
+    ``held_mhz`` is the highest clock that this GPU has held in the sweep.
 
     Raises:
-        UnmeasurableError: somebody else sets this GPU's clock, by the guard's own rule and in every look.
+        UnmeasurableError: with both clocks.
     """
     if not clock_mhz or not looks:
-        return held_mhz
+        return
     reasons = reduce(or_, (one.event_reasons for one in looks))
     seen = [Achieved(edge(one.clock_mhz for one in looks), reasons) for edge in (max, min)]
     foreign = [
@@ -58,7 +60,6 @@ def held_alone(clock_mhz: int, looks: Sequence[Achieved], *, held_mhz: int) -> i
     ]
     if len(foreign) == len(seen):
         raise UnmeasurableError(foreign[0].line)
-    return max(held_mhz, clock_mhz) if all(is_at(clock_mhz, edge) for edge in seen) else held_mhz
 
 
 def same_clock(warm: Pooled, cool: Pooled) -> bool:

@@ -13,7 +13,7 @@ from perseus_ds.profile.estimate import Estimate
 from perseus_ds.profile.loads import LoadFit
 from perseus_ds.runtime.pooling import Measured, MeasuredSweep, Pooled, pool
 from perseus_ds.runtime.recorder import Iteration
-from perseus_ds.runtime.window import WindowLoads, held_alone, held_clocks, same_clock
+from perseus_ds.runtime.window import WindowLoads, held_clocks, refuse_foreign_clock, same_clock
 from perseus_ds.schedule import Instruction, Kind, Load
 
 SA, RA, SG, RG = Kind.SEND_ACTIVATION, Kind.RECV_ACTIVATION, Kind.SEND_GRAD, Kind.RECV_GRAD
@@ -313,12 +313,11 @@ def looks(*clocks_mhz: int, reasons: EventReason = EventReason.NONE) -> list[Ach
 @pytest.mark.parametrize("seen_mhz", [(1000, 1005), (1410, 1410)], ids=["below what was held", "above"])
 def test_a_clock_that_no_look_finds_is_somebody_elses(seen_mhz: tuple[int, ...]) -> None:
     with pytest.raises(UnmeasurableError, match="somebody else"):
-        held_alone(1260, looks(*seen_mhz), held_mhz=1410)
+        refuse_foreign_clock(1260, looks(*seen_mhz), held_mhz=1410)
 
 
 def test_a_reason_an_idle_look_or_a_clock_that_was_never_held_accuses_nobody() -> None:
-    assert held_alone(1260, looks(1000, reasons=EventReason.SW_POWER_CAP), held_mhz=1410) == 1410
-    assert held_alone(1260, looks(210, 1260, 210), held_mhz=1410) == 1410
-    assert held_alone(1965, looks(1580, 1590), held_mhz=0) == 0
-    assert held_alone(1260, looks(1260, 1245), held_mhz=0) == 1260
-    assert held_alone(0, looks(1410), held_mhz=900) == 900
+    refuse_foreign_clock(1260, looks(1000, reasons=EventReason.SW_POWER_CAP), held_mhz=1410)
+    refuse_foreign_clock(1260, looks(210, 1260, 210), held_mhz=1410)
+    refuse_foreign_clock(1965, looks(1580, 1590), held_mhz=0)
+    refuse_foreign_clock(0, looks(1410), held_mhz=900)
