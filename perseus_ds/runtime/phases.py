@@ -333,20 +333,20 @@ def _stage_iterations(context: JobContext, iteration_s: float, *, together: bool
     return max(1, math.ceil(max(_ALONE_S, _CHANGES * change_s) / iteration_s))
 
 
+@dataclass(slots=True)
 class Measurement:
     """A GPU's calibration in steps, again and again until it shows a latency; ``answer`` is the latest."""
 
-    def __init__(self, gpu: Gpu, *, in_step: bool) -> None:
-        self._gpu = gpu
-        self._in_step = in_step
-        self.answer: Answer = _SILENT
-        self.done = False
+    gpu: Gpu
+    in_step: bool
+    answer: Answer = _SILENT
+    done: bool = False
 
     def steps(self) -> Steps[None]:
         """Measure; the GPU may do nothing just now, and work a moment later."""
         try:
             while not self.done:
-                self.answer = yield from calibration_steps(self._gpu, in_step=self._in_step)
+                self.answer = yield from calibration_steps(self.gpu, in_step=self.in_step)
                 self.done = self.answer.switch_latency_s is not None
                 yield _AGAIN_S
         except DeviceError as error:

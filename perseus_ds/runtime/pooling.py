@@ -228,6 +228,7 @@ def _drop_unknown(values: Iterable[T | None]) -> list[T]:
 # A sweep over clocks, and the windows that were measured in it.
 
 
+@dataclass(slots=True)
 class MeasuredSweep:
     """The clocks of a sweep with their windows; all ranks are fed alike and so finish together.
 
@@ -236,14 +237,9 @@ class MeasuredSweep:
     Shape: ``windows`` [measured clocks].
     """
 
-    def __init__(
-        self,
-        clocks_mhz: Sequence[int],
-        windows: Sequence[Pooled] = (),
-        *,
-        refused_mhz: frozenset[int] = frozenset(),
-    ) -> None:
-        self.clocks_mhz, self.windows, self.refused_mhz = tuple(clocks_mhz), list(windows), refused_mhz
+    clocks_mhz: tuple[int, ...]
+    windows: list[Pooled] = field(default_factory=list)
+    refused_mhz: frozenset[int] = frozenset()
 
     @property
     def clock_mhz(self) -> int:
