@@ -12,6 +12,7 @@ from torch import nn
 
 from perseus_ds.adapters import megatron as adapter
 from perseus_ds.errors import EngineError
+from perseus_ds.schedule import Load
 
 
 @pytest.mark.parametrize(
@@ -162,6 +163,12 @@ def test_a_second_model_runs_unmeasured(schedules: ModuleType, capsys: pytest.Ca
     train(model=first, num_microbatches=1)
     assert heard.calls[len(measured) :] == ["other", "other", "other", *measured]
     hooks.remove()
+
+
+@pytest.mark.parametrize(("length", "load"), [(8, Load(tokens=24.0, squares=192.0)), (None, None)])
+def test_a_call_states_the_load_of_its_microbatches(length: int | None, load: Load | None) -> None:
+    keywords = {"micro_batch_size": 3, "seq_length": length}
+    assert adapter.OnePass(ModuleType("schedules"), adapter.PASSES[0], keywords).load == load
 
 
 NAME = adapter.PASSES[1]
