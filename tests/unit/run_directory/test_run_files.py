@@ -65,6 +65,8 @@ def test_the_interval_of_a_saving_is_welchs(error_j: float, freedom: int, quanti
     assert summary.saving_within_pct == pytest.approx(quantile * summary.saving_se_pct, rel=1e-3)
     sides = {"baseline": replace(baseline, energy_se_j=0.0), "perseus": replace(perseus, energy_se_j=0.0)}
     assert replace(SUMMARY, **sides).saving_within_pct == 0.0
+    one_alone = replace(summary, perseus=SUMMARY.perseus)
+    assert (one_alone.saving_se_pct, one_alone.saving_within_pct) == (None, None)
 
 
 def test_summary_and_timelines_come_back_with_the_contracts_keys(tmp_path: Path) -> None:
