@@ -338,7 +338,8 @@ def test_a_scenario_is_read_and_what_is_typed_counts_more(tmp_path: Path) -> Non
         ("loads: {lognormal: -1}", "lognormal"),
         ("work: []", "work"),
         ("[1, 2", "not YAML"),
-        ("[1, 2]", "not a scenario"),
+        ("[pipelines]", "not a scenario"),
+        ("{1: 2}", "not a scenario"),
     ],
 )
 def test_a_senseless_scenario_is_refused_by_file_and_key(tmp_path: Path, text: str, key: str) -> None:
