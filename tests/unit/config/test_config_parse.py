@@ -33,6 +33,8 @@ REFUSED: list[tuple[dict[str, object], str, str]] = [
     ({"profile": {"max_clocks": 3.5}}, "profile.max_clocks", "integer"),
     ({"objective": {"reserve_pct": "much"}}, "objective.reserve_pct", "number or 'automatic'"),
     ({"objective": {"deadline_s": 3}}, "objective.deadline_s", "policy"),
+    ({"run_dir": " "}, "run_dir", "folder"),
+    ({"run_dir": "a\tb"}, "run_dir", "folder"),
     ({"run_dir": "${oc.env:PERSEUS_TEST_NOT_SET}"}, "run_dir", "PERSEUS_TEST_NOT_SET"),
 ]
 

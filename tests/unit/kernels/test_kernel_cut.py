@@ -41,6 +41,7 @@ ON_CPU = [
     operator("aten::addmm", 14, 20, [16], [4, 8], [8, 16]),
     operator("aten::copy_", 15, 3, [4, 16], [16]),
     operator("aten::gelu", 50, 5, [4, 16]),
+    operator("aten::to", 59, 7, [4, 16]),
     operator("aten::copy_", 60, 5, [4, 16], [4, 16]),
     mark("1B0", 100, 100),
     operator("aten::gelu_backward", 110, 5, [4, 16], [4, 16], tid=2),

@@ -17,7 +17,7 @@ from perseus_ds.solver.check import check_plans
 from perseus_ds.solver.discrete import Timelines, changes_of, levels_of, timelines
 from perseus_ds.solver.frontier import solve_frontier
 from perseus_ds.solver.network import graph_of, longest_seconds
-from perseus_ds.solver.problem import Budget, Lanes, OptionTable, Plans, Problem, blend
+from perseus_ds.solver.problem import UNLIMITED, Budget, Lanes, OptionTable, Plans, Problem, blend
 
 STAGES, MICROBATCHES = 3, 5
 CLOCKS = 4
@@ -77,6 +77,18 @@ def test_what_a_budget_allows_and_spares() -> None:
     assert budget.changes_left(np.array([1, 0, 3]), shared=True).tolist() == [2, 2, 0]
     assert ChangeBudget(10.0).within(3, 0.35).lane == 3
     assert ChangeBudget(10.0).within(3, 0.3).lane == 3  # rounding loses none
+
+
+def test_stricter_budgets_are_the_same_ones_for_all_that_are_looser() -> None:
+    everyone = np.zeros(2, dtype=np.int32)
+    for kind in ("lane", "group"):
+        loose, tight = (
+            [getattr(one, kind) for one in Budget(**limits, group_of=everyone).ladder()]
+            for limits in ({"lane": UNLIMITED, "group": UNLIMITED} | {kind: most} for most in (40, 20))
+        )
+        assert loose[: len(tight)] == tight == sorted(set(tight))
+        assert tight[:9] == list(range(9))
+        assert 15 < tight[-1] <= 20 < loose[-1] <= 40
 
 
 def test_a_level_that_lies_above_every_hull_is_not_offered() -> None:
