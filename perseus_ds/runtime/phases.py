@@ -452,14 +452,13 @@ class Running(Phase):
         every_iterations: int,
         audit_iterations: int,
         settling: int = 1,
-        seed: int = 0,
     ) -> None:
         self.active_plan = active_plan
         self._audited = audited
         self._every = every_iterations
         self._audit = audit_iterations
         self._settling = min(settling, every_iterations // 5)
-        self._random = Random(seed)  # noqa: S311 - so that all ranks spread alike
+        self._random = Random(0)  # noqa: S311 - so that all ranks spread alike
         self._coming = self._stretches()
         self._enter(next(self._coming))
         self._waits = False
