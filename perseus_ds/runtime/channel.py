@@ -149,9 +149,10 @@ class ControlChannel:
             self.post(np.zeros(1))
             self.collect(patience_s=patience_s)
         except SilentRankError as error:
+            where = self.reach.interface or self.reach.address or "an address that gloo has chosen"
             raise EngineError(
-                f"control traffic between the ranks did not get through within {patience_s:.0f} s"
-                f"{self.reach.listens}",
+                f"control traffic between the ranks did not get through within {patience_s:.0f} s (this rank "
+                f"listens at {where})",
                 hint="does a firewall let only the master's port through? Ranks need any port of each other; "
                 f"{VARIABLE} names another interface",
             ) from error

@@ -29,12 +29,6 @@ class Reach:
     why: str = ""
 
     @property
-    def listens(self) -> str:
-        """Return where that is, as the end of a line; empty where gloo chooses."""
-        where = self.interface or self.address
-        return where and f" (this rank listens at {where})"
-
-    @property
     def is_local(self) -> bool:
         """Return whether no other host can reach the address."""
         return bool(self.address) and ipaddress.ip_address(self.address).is_loopback

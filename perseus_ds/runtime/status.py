@@ -351,10 +351,7 @@ class StatusExchange:
         Raises:
             SilentRankError: some rank did not report anything in time.
         """
-        collected = self._channel.collect()
-        job_status = None if collected is None else self._layout.job_status(collected)
-        if job_status is not None and job_status.conflicts:
-            self._conflict_monitor.learn(job_status.conflicts)
+        job_status = self._collect()
         last = passed[-1] if passed else None
         capped, own_s, announced, power_w = False, None, None, None
         if self._layout.replicas:
@@ -384,14 +381,10 @@ class StatusExchange:
     def someone_failed(self) -> bool:
         """Return whether another rank's failure ended an exchange; silence is no failure."""
         try:
-            collected = self._channel.collect(patience_s=_PARTING_S)
+            job_status = self._collect(patience_s=_PARTING_S)
         except EngineError:
             return False
-        if collected is None:
-            return False
-        job_status = self._layout.job_status(collected)
-        self._conflict_monitor.learn(job_status.conflicts)
-        return job_status.failed
+        return job_status is not None and job_status.failed
 
     def fail(self) -> None:
         """Inform the others that this rank is leaving, if they can be reached."""
@@ -400,6 +393,15 @@ class StatusExchange:
             self._channel.post(self._layout.vector(failed=True, conflicts=self._conflict_monitor.report()))
         except PerseusError:
             return  # silence is understood as well: the others' next wait is bounded
+
+    def _collect(self, **patience: float) -> JobStatus | None:
+        collected = self._channel.collect(**patience)
+        if collected is None:
+            return None
+        job_status = self._layout.job_status(collected)
+        if job_status.conflicts:
+            self._conflict_monitor.learn(job_status.conflicts)
+        return job_status
 
     def close(self, *, well: bool) -> None:
         """End what is under way. Notices do not outlive a job that ended well; a restarted one finds them."""
