@@ -62,7 +62,7 @@ def count_chunks(arguments: Iterable[object], microbatches: int) -> tuple[Load, 
     try:
         pieces = [_split(one, microbatches, 0) for one in islice(arguments, _MOST_OF_ONE)]
         loads = [count_load(list(piece)) for piece in zip(*pieces, strict=True)]
-    except Exception:  # noqa: BLE001  # see counted()
+    except Exception:  # noqa: BLE001  # see count_load()
         return None
     found = tuple(load for load in loads if load is not None)
     return found if len(found) == microbatches else None

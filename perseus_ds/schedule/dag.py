@@ -110,12 +110,11 @@ _BEGIN = 0  # the place of what all wait for
 class LongestPaths:
     """Earliest ends of all nodes, for one set of durations after another.
 
-    What does not change from one pass to the next is prepared.
+    What does not change from one pass to the next is prepared. Nodes that wait for more than two others get
+    places between that last for no time, so that a pass looks at two places for each.
 
-    ``delay`` [edges] is as in `starts`. Nodes that wait for more than two others get places between that last
-    for no time. So a pass looks at two places for each.
-
-    Cost: a pass takes about 0.08 us for each node, some twelve times less than `starts`.
+    Shape: ``delay`` [edges], as in `spans`.
+    Cost: a pass takes about 0.1 us for each node, a fifth of `Dag.earliest_starts`.
     """
 
     def __init__(self, graph: Graph, delay: Sequence[float]) -> None:
