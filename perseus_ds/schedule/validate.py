@@ -75,7 +75,9 @@ def validate(schedule: Schedule) -> None:
 
 def _homes(schedule: Schedule) -> Mapping[int, int]:
     """The rank where most of each stage runs: what runs elsewhere is out of place."""
-    counts = Counter((i.stage, rank) for rank, order in enumerate(schedule.orders) for i in order)
+    counts = Counter(
+        (part.stage, rank) for rank, order in enumerate(schedule.orders) for i in order for part in i.parts
+    )
     return {stage: rank for (stage, rank), _ in reversed(counts.most_common())}
 
 

@@ -58,6 +58,8 @@ def test_a_transfer_without_its_other_end_and_a_schedule_without_stages_are_refu
         validate(Schedule("empty", 1, ()))
     with pytest.raises(ScheduleError, match="rank 1 runs no stage"):
         validate(schedule("0F0 0B0", "", microbatches=1))
+    with pytest.raises(ScheduleError, match="0B0 runs before 0F0"):
+        validate(schedule("1F0+0B0", microbatches=1))
 
 
 numbers = st.integers(0, 10**6)
