@@ -1,7 +1,7 @@
 """The GPU models that can be simulated, by key: data sheets, in `models.json`, each number with its source.
 
-A model that is ``like`` another takes from there what it does not state itself. It names its sources with the
-words of ``sources_as`` before them.
+A model that is ``like`` another takes from there what it does not state itself; that one names its sources,
+which hold with the words of ``sources_as`` before them. A source that begins with ``assumed`` is ours.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ class GpuModel:
     ``voltage_squared`` is V^2 over its flat low-clock value, ``blocking_w`` the power of a GPU that
     waits inside a kernel (NCCL), both against MHz. ``dynamic_w`` is what work of intensity 1 adds at the
     maximum clock. The counter sees ``counter_window_s`` out of every ``counter_period_s``.
-    ``sources`` names where each field came from; one that begins with ``assumed`` is ours.
     """
 
     key: str
@@ -70,7 +69,6 @@ class GpuModel:
     counter_period_s: float
     counter_window_s: float
     roofline: Roofline
-    sources: Mapping[str, str]
 
     @property
     def max_clock_mhz(self) -> int:
@@ -92,7 +90,7 @@ def interpolate(table: Table, x: float) -> float:
 
 
 _SHEETS: Mapping[str, Mapping[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text())
-_NOTES = ("about", "like", "sources_as")
+_NOTES = ("about", "like", "sources", "sources_as")
 
 
 def _fields_of(key: str) -> dict[str, Any]:
@@ -101,17 +99,15 @@ def _fields_of(key: str) -> dict[str, Any]:
     if "like" not in sheet:
         return fields
     base = _fields_of(sheet["like"])
-    borrowed = {name: sheet.get("sources_as", "") + source for name, source in base["sources"].items()}
-    roofline = base["roofline"] | fields.get("roofline", {})
-    return base | fields | {"roofline": roofline, "sources": borrowed | fields.get("sources", {})}
+    return base | fields | {"roofline": base["roofline"] | fields.get("roofline", {})}
 
 
 def _model(key: str) -> GpuModel:
     fields = {name: _frozen(value) for name, value in _fields_of(key).items()}
     roofline = Roofline(**{name: _frozen(value) for name, value in fields.pop("roofline").items()})
-    grid, sources = fields.pop("clocks_mhz"), MappingProxyType(fields.pop("sources"))
+    grid = fields.pop("clocks_mhz")
     clocks_mhz = tuple(range(grid["high"], grid["low"] - 1, -grid["step"]))
-    return GpuModel(key=key, clocks_mhz=clocks_mhz, roofline=roofline, sources=sources, **fields)
+    return GpuModel(key=key, clocks_mhz=clocks_mhz, roofline=roofline, **fields)
 
 
 def _frozen(value: Any) -> Any:  # noqa: ANN401  # whatever JSON holds
