@@ -66,7 +66,6 @@ def write_report(
         OSError: the report cannot be written there.
     """
     target = contents.run_dir / "report.html" if page is None else page
-    target.parent.mkdir(parents=True, exist_ok=True)
     written = [target]
     if contents.timelines:
         path = target.parent / "trace.json"
@@ -85,7 +84,6 @@ def write_profile_page(profile: Path, *, page: Path | None = None) -> Path:
     """
     contents = RunData(profile.parent, read_profile(profile), None, None, {}, (), ())
     target = profile.with_suffix(".html") if page is None else page
-    target.parent.mkdir(parents=True, exist_ok=True)
     write_whole(target, page_of(contents, figures(contents)))
     return target
 
