@@ -97,10 +97,6 @@ class Profile:
 
     def __post_init__(self) -> None:
         for (stage, kind), points in self.points.items():
-            if not 0 <= stage < MOST_STAGES:
-                raise ProfileError(
-                    f"stage {stage} does not exist", hint=f"stages count from 0 to {MOST_STAGES - 1}"
-                )
             if len(points) > _MOST_CLOCKS:
                 raise ProfileError(
                     f"stage {stage} {kind.words} has {len(points)} points, {_MOST_CLOCKS} are allowed"
