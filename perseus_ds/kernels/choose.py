@@ -13,7 +13,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix
 
 from perseus_ds.device.clock_change import ClockPair
-from perseus_ds.errors import ConfigError, IncompleteProfileError, InfeasibleError
+from perseus_ds.errors import IncompleteProfileError, InfeasibleError
 from perseus_ds.kernels.profile import KernelPoint, KernelProfile
 from perseus_ds.kernels.trace import KernelClass, KernelTrace, LaunchSequence
 from perseus_ds.solver.network import hull_of
@@ -143,10 +143,6 @@ class Goal:
     """
 
     tau: float | None = 0.0
-
-    def __post_init__(self) -> None:
-        if self.tau is not None and not 0.0 <= self.tau < np.inf:
-            raise ConfigError(f"tau is {self.tau}", hint="expected 0 (no loss of time) or more")
 
     def __str__(self) -> str:
         if self.tau is None:
