@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from types import MappingProxyType
+from typing import Annotated
+
+from pydantic import Field
 
 from perseus_ds.errors import ProfileError
 from perseus_ds.run_directory.paths import RecordFormat
@@ -21,16 +24,10 @@ class KernelClass:
     transposed operand, a scalar that changes the work).
     """
 
-    name: str
-    shapes: tuple[tuple[int, ...], ...] = ()
+    name: Annotated[str, Field(min_length=1)]
+    shapes: tuple[tuple[Annotated[int, Field(ge=0)], ...], ...] = ()
     dtype: str = ""
     note: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.name:
-            raise ProfileError("a kernel class has no name")
-        if any(size < 0 for shape in self.shapes for size in shape):
-            raise ProfileError(f"{self}: a shape has a negative size")
 
     def __str__(self) -> str:
         shapes = ",".join("x".join(map(str, shape)) or "1" for shape in self.shapes)
@@ -50,7 +47,7 @@ class LaunchSequence:
     kind: Kind
     kernels: tuple[int, ...]
     duration_s: tuple[float, ...] = ()
-    times: int = 1
+    times: Annotated[int, Field(ge=1)] = 1
     deviating: int = 0
 
     def __post_init__(self) -> None:
@@ -60,8 +57,6 @@ class LaunchSequence:
             )
         if self.duration_s and len(self.duration_s) != len(self.kernels):
             raise ProfileError(f"{self}: {len(self.duration_s)} durations of {len(self.kernels)} launches")
-        if self.times < 1:
-            raise ProfileError(f"{self}: run {self.times} times per iteration", hint="expected 1 or more")
 
     def __str__(self) -> str:
         return f"{self.kind.name.lower()} of stage {self.stage}"
