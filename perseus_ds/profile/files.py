@@ -53,7 +53,7 @@ class _FixedRow:
 class _ProfileFile:
     fingerprint: Mapping[str, str]
     blocking_power_w: NotNegative | None
-    blocking_w: Mapping[str, NotNegative]
+    blocking_w: Mapping[Mhz, NotNegative]
     fixed_s: Sequence[_FixedRow]
     points: Sequence[_PointRow]
     window_s: NotNegative | None = None
@@ -84,7 +84,7 @@ class _ProfileFile:
         return Profile(
             points={key: tuple(own) for key, own in points.items()},
             blocking_power_w=self.blocking_power_w,
-            blocking_w={_clock_mhz(clock): power_w for clock, power_w in self.blocking_w.items()},
+            blocking_w=self.blocking_w,
             fixed_s=fixed_s,
             fingerprint=self.fingerprint,
             window_s=self.window_s,
@@ -95,13 +95,6 @@ class _ProfileFile:
             loads=loads,
             grid_mhz=tuple(self.grid_mhz),
         )
-
-
-def _clock_mhz(key: str) -> int:
-    """A clock that is a key: written as we write it, or two keys could name one."""
-    if not (key.isascii() and key.isdecimal() and len(key) < 6 and str(int(key)) == key):  # noqa: PLR2004
-        raise ProfileError(f"blocking_w has the clock {key!r:.40}", hint="expected whole MHz")
-    return int(key)
 
 
 @contextmanager

@@ -78,7 +78,7 @@ DAMAGE = [
             ("fingerprint", {"gpu": ["A100"]}, "fingerprint.gpu"),
             ("blocking_power_w", "hot", "blocking_power_w"),
             ("blocking_w", {"5": float("nan")}, "NaN"),
-            ("blocking_w", {"0705": 50.0}, "0705"),
+            ("blocking_w", {"70x": 50.0}, "70x"),
             ("fixed_s", [{"stage": 1, "kind": "OS", "time_s": -3}], "fixed_s.0.time_s"),
             ("window_s", -1, "window_s"),
             ("calibration", 7, "calibration"),
