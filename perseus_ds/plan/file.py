@@ -66,8 +66,8 @@ class _Options(_Part):
     stage: Number
     kind: Kind
     clock_mhz: list[Mhz]
-    time_s: list[NotNegative]
-    energy_j: list[NotNegative]
+    time_s: list[Positive]
+    energy_j: list[Positive]
     timelines: list[Annotated[list[tuple[Mhz, Mhz | None, Positive]], Field(min_length=1)]] = []
     spared_w: Annotated[list[tuple[Mhz, NotNegative]], Field(max_length=MOST_MEMORY_CLOCKS)] = []
     margin_s: list[NotNegative] | None = None
