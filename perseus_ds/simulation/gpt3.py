@@ -1,6 +1,6 @@
 """GPT-3 175B on eight stages of simulated A100s: the published profile's shape, for who does not have it.
 
-``python -m perseus_ds.simulation.gpt3 PROFILE`` writes it, as a ``.csv`` in the form of Zeus or a ``.json``.
+``python -m perseus_ds.simulation.gpt3 PROFILE.csv`` writes it in the form of Zeus.
 The published one is ``sosp24_data/emulation/stage_profile/gpt3-175b+a100_sxm_bf16.csv`` in the branch
 ``kronos`` of github.com/ml-energy/zeus (Apache-2.0); it is not copied here.
 """
@@ -12,8 +12,7 @@ from pathlib import Path
 
 from perseus_ds.device.simulated.models import model_named
 from perseus_ds.device.simulated.physics import Work, duration_s, energy_j
-from perseus_ds.errors import ProfileError
-from perseus_ds.profile import Point, Profile, write_profile
+from perseus_ds.profile import Point, Profile
 from perseus_ds.profile.files import write_csv
 from perseus_ds.schedule import Kind
 
@@ -48,13 +47,9 @@ def gpt3_profile() -> Profile:
 def main(arguments: list[str]) -> int:
     """Write the profile; wrong usage is one line and exit code 2."""
     if len(arguments) != 1:
-        sys.stderr.write("usage: python -m perseus_ds.simulation.gpt3 PROFILE.csv|PROFILE.json\n")
+        sys.stderr.write("usage: python -m perseus_ds.simulation.gpt3 PROFILE.csv\n")
         return 2
-    path = Path(arguments[0])
-    write = {".csv": write_csv, ".json": write_profile}.get(path.suffix.lower())
-    if write is None:
-        raise SystemExit(str(ProfileError(f"{path}: a profile is written as .csv or .json")))
-    write(gpt3_profile(), path)
+    write_csv(gpt3_profile(), Path(arguments[0]))
     return 0
 
 
