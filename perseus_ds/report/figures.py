@@ -19,12 +19,11 @@ from perseus_ds.plan.clock_requests import Played, play, play_baseline
 from perseus_ds.plan.select import count_of
 from perseus_ds.report.read import Event, RunData, load_run, short
 from perseus_ds.run_directory.paths import RunDirectory
-from perseus_ds.run_directory.records import Summary, read_places
+from perseus_ds.run_directory.records import SIDES, Summary, read_places
 
 MAX_GPU_ROWS = 64
 """GPUs that have a row each; of more, those of a stage share one."""
 UNKNOWN = "-"
-SIDES = ("baseline", "perseus")
 _DAY_S = 86_400.0
 _J_PER_KWH = 3.6e6
 _MISSED_PCT = 1.0  # of all changes of clock: from here on they explain a difference
