@@ -183,7 +183,7 @@ def _slow_pipelines(
     directory: RunDirectory, attached: Mapping[str, object], pipeline: int | None, host: str | None
 ) -> list[int]:
     """Return the pipelines that a slowdown is for, or refuse it."""
-    if (pipelines := attached.get("replicas")) == 1:
+    if is_whole(pipelines := attached.get("replicas"), 1, 1):
         raise PerseusError(f"{directory.path}: its job has one pipeline and nobody waits for it")
     if attached.get("stragglers") is False:
         raise PerseusError(f"{directory.path}: its job has straggler.enabled false")
