@@ -69,7 +69,7 @@ def write_report(
     written = [target]
     if contents.timelines:
         path = target.parent / "trace.json"
-        written.append(write_trace(contents.in_order(), path, critical=contents.critical_paths()))
+        written.append(write_trace(contents.timelines, path, critical=contents.critical_paths()))
     trace = written[1].name if len(written) > 1 else ""
     write_whole(target, page_of(contents, found, prices=prices, trace=trace))
     return written
@@ -82,7 +82,7 @@ def write_profile_page(profile: Path, *, page: Path | None = None) -> Path:
         ProfileError: it cannot be read.
         OSError: the page cannot be written there.
     """
-    contents = RunData(profile.parent, read_profile(profile), None, None, {}, (), ())
+    contents = RunData(profile.parent, read_profile(profile), None, None, (), (), ())
     target = profile.with_suffix(".html") if page is None else page
     write_whole(target, page_of(contents, figures(contents)))
     return target
@@ -309,7 +309,7 @@ def _clocks(plan: FrequencyPlan, sampled: Sequence[int], data: Data) -> Section:
 
 
 def _iteration(contents: RunData, data: Data, trace: str) -> Iterator[Section]:
-    timelines = contents.in_order()
+    timelines = contents.timelines
     if not timelines or sum(len(one.spans) for one in timelines) > MAX_SPANS:
         return
     data["timeline"] = drawn = timeline_data(timelines, contents.critical_paths())

@@ -58,14 +58,15 @@ class RunData:
     """The parts of a run directory; None or empty where a part is in ``missing``.
 
     Everything is of the journal's last run: ``events`` begin with its ``attached``, and measurements of an
-    earlier run in the same directory are left out. ``earlier_runs`` counts those.
+    earlier run in the same directory are left out. ``earlier_runs`` counts those. The first of ``timelines``
+    is at default clocks.
     """
 
     run_dir: Path
     profile: Profile | None
     plans: PlanSet | None
     summary: Summary | None
-    timelines: Mapping[str, RecordedIteration]
+    timelines: tuple[RecordedIteration, ...]
     events: tuple[Event, ...]
     missing: tuple[Missing, ...]
     ranks: tuple[RankRecord, ...] = ()
@@ -81,22 +82,18 @@ class RunData:
         """The plan that the job runs at."""
         return None if self.plans is None else chosen_plan(self.plans, self.summary, self.events)
 
-    def in_order(self) -> list[RecordedIteration]:
-        """Return the timelines, the one before first."""
-        return sorted(self.timelines.values(), key=lambda timeline: timeline.name != "baseline")
-
     def critical_paths(self) -> Mapping[str, tuple[Instruction, ...]]:
         """Return each timeline's longest path, by its name; empty without a plan, which has the graph."""
         if self.plans is None:
             return {}
-        return {name: critical_path(one, self.plans.schedule) for name, one in self.timelines.items()}
+        return {one.name: critical_path(one, self.plans.schedule) for one in self.timelines}
 
     @property
     def simulated(self) -> bool:
         """Return whether the numbers come from a simulated GPU, by any part that states it."""
         if self.summary is not None and self.summary.simulated:
             return True
-        if any(timeline.simulated for timeline in self.timelines.values()):
+        if any(timeline.simulated for timeline in self.timelines):
             return True
         gpu = self.fingerprint.get("gpu", "")
         return "simulated" in gpu.lower() or self.fingerprint.get("simulated", "no") != "no"
@@ -140,9 +137,9 @@ def load_run(run_dir: Path) -> RunData:
     if not events and all(part is None for part in (profile, plans, summary)) and not timelines:
         reasons = "; ".join(f"{part.file}: {part.why}" for part in missing)
         raise PerseusError(f"{run_dir}: no job has written here", hint=reasons)
-    by_name = {timeline.name: timeline for timeline in timelines}
+    in_order = tuple(sorted(timelines, key=lambda timeline: timeline.name != "baseline"))
     own = tuple(one for one in ranks if not run or one.run == run)
-    return RunData(run_dir, profile, plans, summary, by_name, events, tuple(missing), own, earlier)
+    return RunData(run_dir, profile, plans, summary, in_order, events, tuple(missing), own, earlier)
 
 
 def _last_run(journal: Sequence[Event]) -> tuple[tuple[Event, ...], int]:

@@ -56,7 +56,7 @@ def test_a_run_without_a_measurement_does_not_show_the_one_before_as_its_own(wri
     append_event(run_dir / "events.jsonl", "attached", attached("two"))
     after = load_run(run_dir)
     assert [event["run"] for event in after.events] == ["two"]
-    assert (after.summary, after.ranks, dict(after.timelines)) == (None, (), {})
+    assert (after.summary, after.ranks, after.timelines) == (None, (), ())
     assert figures(after).measured is None
     assert after.earlier_runs == 1
     assert "earlier run" in page_of(after, figures(after))
