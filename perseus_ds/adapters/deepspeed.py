@@ -6,7 +6,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, wraps
-from itertools import chain, count
+from itertools import count
 from types import ModuleType
 from typing import Any, cast
 
@@ -63,6 +63,9 @@ The split backward is that of Megatron-DeepSpeed's zero-bubble schedule, ``Commi
 LATER = ("BackwardOnlyPass", "WeightPass", "CommitP2P")
 """Classes that not every release, and not every schedule, has."""
 
+MOST_STEPS = 200_000
+"""Bound on the instructions of one rank in one iteration: fifty thousand microbatches take fewer."""
+
 _TRAINS = frozenset({Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.STEP})
 
 Handler = Callable[..., object]
@@ -111,19 +114,33 @@ def is_training(schedule: PipeSchedule) -> bool:
     """Return whether a schedule trains: whether its stream holds a backward or an optimizer step.
 
     ``eval_batch`` runs the same instructions without them, under whatever class. A stream is walked once for
-    every class, size and ``forward_only``, up to its first such instruction.
+    every class, size and ``forward_only``, up to its first such instruction. One that has none and does not
+    end does not train.
     """
     microbatches, stages = getattr(schedule, "micro_batches", None), getattr(schedule, "stages", None)
     stage, forward_only = getattr(schedule, "stage_id", None), getattr(schedule, "forward_only", None)
     key = type(schedule), microbatches, stages, stage, forward_only
     if key not in _trains:
-        _trains[key] = any(KINDS.get(type(command).__name__) in _TRAINS for command in commands(schedule))
+        try:
+            _trains[key] = any(KINDS.get(type(command).__name__) in _TRAINS for command in commands(schedule))
+        except EngineError:
+            _trains[key] = False
     return _trains[key]
 
 
 def commands(pipe_schedule: PipeSchedule) -> Iterator[object]:
-    """Walk a rank's stream; each call of ``steps`` makes a new one."""
-    return chain.from_iterable(pipe_schedule.steps())
+    """Walk a rank's stream; each call of ``steps`` makes a new one.
+
+    Raises:
+        EngineError: it has not ended after more instructions than any iteration has.
+    """
+    for walked, step in enumerate(pipe_schedule.steps()):
+        yield from step
+        if walked >= MOST_STEPS:
+            raise EngineError(
+                f"the schedule {type(pipe_schedule).__name__} has not ended after {MOST_STEPS} steps",
+                hint="its steps() has to end with the iteration",
+            )
 
 
 _trains: dict[tuple[object, ...], bool] = {}
