@@ -30,7 +30,8 @@ def test_the_job_or_else_the_last_word_of_its_journal_says_which_plan_it_ran_at(
 
 
 def test_measured_energy_is_divided_by_the_pipelines_where_their_number_is_known(plans: PlanSet) -> None:
-    assert per_pipeline(_summary(gpus=8), plans)[0] == (1.0, 250.0)
+    for gpus, energy_j in ((2, 1000.0), (8, 250.0)):
+        assert per_pipeline(_summary(gpus=gpus), plans)[0] == (1.0, energy_j)
     for gpus in (None, 3, 1, "4"):
         assert per_pipeline(_summary(gpus=gpus), plans) == []
 
