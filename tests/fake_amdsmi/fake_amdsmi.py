@@ -1,7 +1,5 @@
 """Builds the fake libamd_smi.so for the amdsmi binding that is here, and shows the GPUs behind it."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import re

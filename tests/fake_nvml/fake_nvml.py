@@ -1,7 +1,5 @@
 """Builds the fake libnvidia-ml.so.1 and reads and writes the GPUs behind it, from outside."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import hashlib

@@ -1,7 +1,5 @@
 """The clock after a process of a job has died, by state and process: real kills, the fake driver."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

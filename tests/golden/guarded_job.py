@@ -3,8 +3,6 @@
 usage: guarded_job.py launch|train RUN_DIR STATE
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -5,8 +5,6 @@ The golden job runs a plan built from a fixed profile for that schedule, in virt
 nothing is drawn.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ A case is a digest and the sum of every array. The profiles are made here, of nu
 published one is read where ``PERSEUS_SHARED_DATA`` has it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Only exit codes, keys and the word that a refusal must hold are recorded.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

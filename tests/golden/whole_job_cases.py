@@ -3,8 +3,6 @@
 Values that differ from run to run (names of runs and hosts, moments, digests of whole files) are left out.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -3,8 +3,6 @@
 The inputs stand in ``windows.json``: they were recorded once on a simulated GPU and are data from then on.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import partial

@@ -3,8 +3,6 @@
 A container is a PID namespace as far as a guard's life goes: it dies with its first process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

@@ -5,8 +5,6 @@ Images are this machine's files with a /run, /dev and /sys/fs/cgroup of their ow
 of version 1's device controller stand for the device plugin.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

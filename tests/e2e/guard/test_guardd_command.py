@@ -1,7 +1,5 @@
 """``perseus-ds guardd`` as operators, systemd and Kubernetes start it; clients that are many, or silent."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

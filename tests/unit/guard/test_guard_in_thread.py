@@ -1,7 +1,5 @@
 """A client and its guard in a thread, over a socket pair; the client alone, and packets."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
