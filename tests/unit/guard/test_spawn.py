@@ -14,7 +14,7 @@ ASKED = """
 import sys
 sys.path.insert(0, "vendored")
 from pathlib import Path
-from perseus_ds.plan import PlanRequest
+from perseus_ds.plan.file import PlanRequest
 from perseus_ds.run_directory.paths import RunDirectory
 from perseus_ds.runtime.plans import BackgroundPlanner
 from perseus_ds.schedule import textbook
