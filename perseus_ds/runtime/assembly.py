@@ -38,13 +38,12 @@ def assemble(
     undo: Undo,
 ) -> Session:
     """Build one rank's parts, and install the hooks; ``undo`` gets what ends each part."""
-    gpu, job, config, log = device.choice.gpu, context.job, context.config, context.log
-    virtual = device.virtual_time
+    gpu, job, virtual = device.choice.gpu, context.job, device.virtual_time
     stopwatch = stopwatch_for(gpu, device_type=adapter.device.type)
     undo.append(stopwatch.close)
     watch = EnergyWatch(gpu, context.capabilities, repeat=None if virtual is None else virtual.every)
     undo.append(watch.close)
-    monitor = ConflictMonitor(gpu, log, rank=job.rank, directory=context.directory)
+    monitor = ConflictMonitor(gpu, context.log, rank=job.rank, directory=context.directory)
     undo.append(monitor.write)
     requests = device.requests(stopwatch.enter_thread)
     books = RankBooks(
@@ -84,10 +83,9 @@ def assemble(
         status_exchange=exchange,
         plans=plans,
         undo=undo,
-        scalars=None if adapter.scalars_every is None else Scalars(adapter, log),
+        scalars=None if adapter.scalars_every is None else Scalars(adapter, context.log),
     )
-    if config.metrics.enabled:
-        _publish(session, context, adapter.local_rank, plans, undo)
+    _publish(session, context, adapter.local_rank, plans, undo)
     watch.start()
     _install(session, context, adapter, plans, places=places, undo=undo)
     return session
@@ -105,8 +103,10 @@ def _notices(context: JobContext, undo: Undo) -> NoticeWatch | None:
 
 
 def _publish(session: Session, context: JobContext, local_rank: int, plans: BatchPlans, undo: Undo) -> None:
-    """Leave this rank's numbers for monitoring, beside the training."""
+    """Leave this rank's numbers for monitoring, beside the training, where that is wanted."""
     settings = context.config.metrics
+    if not settings.enabled:
+        return
     figures = RankMetrics(
         context.job,
         context.directory,
