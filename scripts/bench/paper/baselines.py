@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.errors import InfeasibleError
-from perseus_ds.profile import Profile
-from perseus_ds.profile.records import Computation
+from perseus_ds.profile.records import Computation, Profile
 from perseus_ds.schedule import Dag, Instruction, Kind, Schedule, dag_of, validate
 from perseus_ds.solver.compiled import compiled
 
