@@ -14,7 +14,13 @@ from itertools import accumulate, pairwise
 from statistics import fmean
 
 from perseus_ds.device.gpu import is_held
-from perseus_ds.errors import IncompleteProfileError, PerseusError, UnmeasurableError, as_perseus_error
+from perseus_ds.errors import (
+    IncompleteProfileError,
+    PerseusError,
+    ProfileError,
+    UnmeasurableError,
+    as_perseus_error,
+)
 from perseus_ds.plan.file import write_request
 from perseus_ds.profile import Window, write_profile
 from perseus_ds.profile.estimate import Estimate, estimate
@@ -314,8 +320,12 @@ class Windows:
         profile = profile_of(context, measured, warming=warming, grid_mhz=grid_mhz)
         self._loads.log_fits(profile.loads)
         if context.job.rank == 0:
-            write_profile(profile, context.directory.profile)
-            write_request(context.directory.request, plan_request(context, context.job))
+            try:
+                write_profile(profile, context.directory.profile)
+                write_request(context.directory.request, plan_request(context, context.job))
+            except OSError as error:
+                where = f"{context.directory.path}: its profile cannot be written: {error.strerror}"
+                raise ProfileError(where, hint="free the disk, or name another run_dir") from error
         self._loads.log_mean()
         where = (
             f"wrote {context.directory.profile} after {in_words(course['took_s'])}{context.whose_time}, "

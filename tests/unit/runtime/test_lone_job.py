@@ -204,6 +204,15 @@ def test_a_driver_that_refuses_all_is_left_alone(tmp_path: Path, capsys: pytest.
     assert "nvidia-smi" in capsys.readouterr().err
 
 
+def test_a_profile_that_cannot_be_written_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with served(run_dir := tmp_path / "run") as loop:
+        (run_dir / "profile.json" / "in the way").mkdir(parents=True)
+        train(loop, run_dir, "disabled")
+    assert f"{run_dir}: its profile" in capsys.readouterr().err
+
+
 class Refusing(LoopAdapter):
     def install(self, listener: InstructionListener) -> None:
         raise EngineError("no hooks here")
