@@ -49,7 +49,7 @@ FEWEST, MOST, ACTIVITIES = 24, 64, 50_000
 """Times at least that are searched at, more where they make so many activities; between them changes move."""
 REACH = 3
 """For how many anchors from its own a search moves its changes."""
-MOST_TURNS, TURNS, BEGIN = 1_000, 30, 20
+MOST_TURNS, TURNS, BEGIN = 1_000, 30, 40
 """Price iterations: ten for each activity, as far as the work allows, at most and at least so many; the first
 step's divisor."""
 MOST_FITTED, FITTED = 300, 2
