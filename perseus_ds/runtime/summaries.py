@@ -22,8 +22,6 @@ _SIDES = (Mode.BASELINE, Mode.PERSEUS)
 BESIDE_A_STRAGGLER = "measured_beside_a_straggler"
 """The fact of a summary whose iterations were as long as a straggler needed, whatever the plan."""
 
-_MOST_ROWS = 120  # of one side of one rank: a page draws no more
-
 
 def summarise(
     reports: Sequence[RankReport], predicted_pct: float, *, simulated: bool, facts: Mapping[str, object]
@@ -91,7 +89,7 @@ def timelines(
 
 
 def write_ranks(reports: Sequence[RankReport], directory: RunDirectory, *, run: str) -> None:
-    """Leave every rank's totals, and the course of its iterations, in a file of its own."""
+    """Leave every rank's totals in a file of its own."""
     for report in reports:
         content = {
             "run": run,
@@ -104,20 +102,8 @@ def write_ranks(reports: Sequence[RankReport], directory: RunDirectory, *, run: 
             "temperature_c": {mode.value: mean_c for mode, mean_c in report.temperature_c.items()},
             "conflicts": conflict_rows(report.conflicts),
             "clock_requests": asdict(report.clock_requests),
-            "course": {side.value: course_rows(report.totals.get(side, Total())) for side in _SIDES},
         }
         write_json(directory.rank(report.rank), content)
-
-
-def course_rows(total: Total) -> list[list[float]]:
-    """Thin the samples of one side to at most ``_MOST_ROWS`` rows: neighbours are joined to their mean.
-
-    Returns: rows of (index of the first iteration, s, J), both per iteration.
-    """
-    samples = total.samples
-    step = max(1, -(-len(samples) // _MOST_ROWS))
-    parts = [samples[start : start + step] for start in range(0, len(samples), step)]
-    return [[int(part["first"][0]), fmean(part["time_s"]), fmean(part["energy_j"])] for part in parts]
 
 
 def _total(total: Total) -> dict[str, float]:

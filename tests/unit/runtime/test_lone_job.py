@@ -71,7 +71,7 @@ def test_the_measured_saving_is_the_true_one(done: SimpleNamespace) -> None:
     assert abs(summary.saving_pct - summary.predicted_saving_pct) <= 2.0 * error_pct
 
 
-FREE_FORM = {"fingerprint", "blocking_w", "facts", "totals", "course", "temperature_c"}
+FREE_FORM = {"fingerprint", "blocking_w", "facts", "totals", "temperature_c"}
 READERS: dict[str, Callable[[Path], object]] = {
     "profile.json": read_profile,
     "plan.json": lambda file: dumps(read_plans(file)),

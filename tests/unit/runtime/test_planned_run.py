@@ -331,16 +331,8 @@ def test_every_rank_leaves_its_totals(tmp_path: Path) -> None:
     assert (content["run"], content["temperature_c"]) == ("r1", {})
     assert content["totals"]["baseline"] == {"iterations": 2, "energy_j": 4.0, "iteration_time_s": 6.0}
     assert content["totals"]["perseus"] == {"iterations": 0, "energy_j": 0.0, "iteration_time_s": 0.0}
-    assert content["course"] == {"baseline": [[0, 6.0, 4.0], [1, 6.0, 4.0]], "perseus": []}
     summaries.write_ranks([report(1, *totals, temperature_c={Mode.PERSEUS: 51.5})], directory, run="r1")
     assert [one.temperature_c["perseus"] for one in read_ranks(directory.ranks)] == [51.5]
-
-
-def test_a_long_course_is_thinned_to_means_of_neighbours() -> None:
-    long = Total(600, as_samples(Sample(index, 1, 1.0 + index, 10.0) for index in range(600)))
-    rows = summaries.course_rows(long)
-    assert len(rows) == 120
-    assert rows[1] == [5, 8.0, 10.0]
 
 
 # Joules by token and by sample: by hand.
