@@ -8,6 +8,7 @@ from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
+from lone_job import events_of
 from schedules import index_at, two_plans
 
 from perseus_ds.device.clock_change import ClockChange
@@ -329,6 +330,6 @@ def test_all_leave_where_one_failed_or_trains_batches_of_another_size(
     assert not job.session.iteration_begins(Batch(4))
     job.status_exchange.fail.assert_not_called()
     assert len(capsys.readouterr().err.splitlines()) == lines
-    last = read_events(tmp_path / "events.jsonl")[-1]
+    last = events_of(tmp_path)[-1]
     assert last["event"] == "disabled"
     assert words in str(last["reason"])

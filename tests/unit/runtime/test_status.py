@@ -12,7 +12,7 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
-from lone_job import NotingGpu, logging_in
+from lone_job import NotingGpu, events_of, logging_in
 
 from perseus_ds.config import PerseusConfig
 from perseus_ds.device.clock_agenda import DatedClock
@@ -20,7 +20,6 @@ from perseus_ds.device.clock_change import AskedClocks
 from perseus_ds.device.gpu import Achieved, Capabilities, ConflictKind, Sighting
 from perseus_ds.errors import DeviceError, DeviceLostError, DeviceUnavailableError, EngineError
 from perseus_ds.profile import Interval
-from perseus_ds.run_directory.events import read_events
 from perseus_ds.run_directory.paths import RunDirectory, claim, release
 from perseus_ds.run_directory.records import read_ranks
 from perseus_ds.runtime.channel import FAILED
@@ -294,7 +293,7 @@ class Ranks:
                 monitor.learn(list(map(max, *reports, NONE)))
 
     def recorded(self) -> list[tuple[str, int]]:
-        return [(event["kind"], event["rank"]) for event in read_events(self.folder / "events.jsonl")]
+        return [(event["kind"], event["rank"]) for event in events_of(self.folder)]
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
