@@ -294,6 +294,10 @@ def test_a_gpu_without_a_counter_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     whole = SimulatedGpu.capabilities
     monkeypatch.setattr(SimulatedGpu, "capabilities", lambda own: replace(whole(own), counter_period_s=None))
     assert "energy counter" in ended_by(tmp_path / "run", lambda _: None)
+    with served(tmp_path / "seen", mode="observe") as loop:  # which is left alone where nothing can be seen
+        for _ in range(40):
+            loop.step()
+    assert {"observed", "disabled"}.isdisjoint(names_of(tmp_path / "seen"))
 
 
 def test_somebody_elses_lock_ends_the_sweep_with_both_clocks(tmp_path: Path) -> None:
