@@ -324,8 +324,10 @@ class Windows:
                 write_profile(profile, context.directory.profile)
                 write_request(context.directory.request, plan_request(context, context.job))
             except OSError as error:
-                where = f"{context.directory.path}: its profile cannot be written: {error.strerror}"
-                raise ProfileError(where, hint="free the disk, or name another run_dir") from error
+                raise ProfileError(
+                    f"{context.directory.path}: its profile cannot be written: {error.strerror}",
+                    hint="free the disk, or name another run_dir",
+                ) from error
         self._loads.log_mean()
         where = (
             f"wrote {context.directory.profile} after {in_words(course['took_s'])}{context.whose_time}, "
