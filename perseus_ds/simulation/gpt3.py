@@ -46,7 +46,7 @@ def gpt3_profile() -> Profile:
 
 def main(arguments: list[str]) -> int:
     """Write the profile; wrong usage is one line and exit code 2."""
-    if len(arguments) != 1:
+    if len(arguments) != 1 or not arguments[0].lower().endswith(".csv"):
         sys.stderr.write("usage: python -m perseus_ds.simulation.gpt3 PROFILE.csv\n")
         return 2
     write_csv(gpt3_profile(), Path(arguments[0]))

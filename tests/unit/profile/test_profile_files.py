@@ -15,6 +15,7 @@ from perseus_ds.profile import Point, Profile, read_profile, write_profile
 from perseus_ds.profile.files import read_csv, write_csv
 from perseus_ds.profile.loads import LoadFit
 from perseus_ds.schedule import Kind, Load
+from perseus_ds.simulation import gpt3
 
 CALIBRATION = Calibration(0.004, 0.037, 0.035, 0.046, 0.1, 1, 1)
 FITTED = LoadFit(Load(4096.0, 2e7), 0.1, 0.7, 0.2, 0.01, 0.97, 400, (1e-4, -1e-5) + (0.0,) * 4)
@@ -269,3 +270,8 @@ def test_work_without_a_name_there_is_refused(table: Path) -> None:
     with pytest.raises(ProfileError, match="unknown compute"):
         write_csv(profile, table)
     assert not table.exists()
+
+
+def test_the_profile_of_gpt3_is_written_as_csv_alone(tmp_path: Path) -> None:
+    assert [gpt3.main([str(tmp_path / name)]) for name in ("a.json", "a.csv")] == [2, 0]
+    assert list(tmp_path.iterdir()) == [tmp_path / "a.csv"]
