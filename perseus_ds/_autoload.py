@@ -71,11 +71,11 @@ class _Awaiting(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        del path, target  # the search below knows them again
+        del path, target  # `util.find_spec` looks them up itself
         search = fullname, get_ident()
         if fullname not in self._adapters or search in self._searching:
             return None
-        self._searching.add(search)  # it comes back to this finder
+        self._searching.add(search)  # `util.find_spec` asks this finder, too
         try:
             spec = util.find_spec(fullname)
         finally:
